@@ -1,0 +1,154 @@
+// Directory: namespaces, objects, replicas, leases and the page maps of pools.
+//
+// Pure code, owned by one thread: no I/O, no clock, no lock; probe allocates nothing. A replica is
+// named by (slot, generation): slots are reused, generations only grow, so a pair never names two
+// memories. What must stay true (the RFC's invariants): a replica is found only while READY and its
+// pool visible to the reader; a RETIRING one is never acquired again; pages leave the page map only
+// by reclaim() or remove_pool(); a lease ends only by release() or drop_holder().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libmaru/wire/messages.h"
+
+namespace maru {
+
+using NamespaceIndex = uint32_t;  // 1.. ; the low half of the wire id
+using PoolIndex = uint32_t;       // dense, reused; the wire id is PoolSpec::id
+using HolderIndex = uint32_t;     // a session slot of session/, dense, reused after drop_holder()
+
+enum class ReplicaState : uint8_t { Free, Ready, Retiring };
+
+struct PoolSpec {
+    wire::Id id = 0;             // on the wire; keeps its old epoch after a re-attach
+    HolderIndex owner = 0;
+    uint32_t domain = 0;         // placement domain: ALREADY_PRESENT is asked inside it
+    wire::Medium medium = wire::Medium::Cpu;
+    wire::Tier tier = wire::Tier::L1;
+    wire::Scope scope = wire::Scope::Worker;
+    uint64_t capacity_bytes = 0;
+    uint64_t segment_bytes = 0;  // the last segment may be shorter
+    uint32_t page_bytes = 0;
+};
+
+struct DrainedReplica {  // RETIRING, and its last lease has ended: ask the owner to reclaim
+    PoolIndex pool = 0;
+    wire::ReplicaName name;
+};
+
+class Directory {
+  public:
+    struct Config {
+        uint32_t epoch = 0;
+        uint32_t max_namespaces = 4096;
+        uint64_t max_replicas = 64ull << 20;
+    };
+    explicit Directory(const Config &config);
+    ~Directory();
+
+    // ---- namespaces: by full text; never removed in one life, so a number never changes meaning
+    wire::Status register_namespace(std::string_view text, NamespaceIndex *ret_index);  // Ok, Again
+    bool namespace_exists(NamespaceIndex index) const;
+    std::string_view namespace_text(NamespaceIndex index) const;
+    // First describer sets size and format; a later one must agree (Incompatible).
+    wire::Status describe_namespace(NamespaceIndex index, uint64_t object_bytes,
+                                    std::string_view format);
+
+    // ---- pools
+    PoolIndex add_pool(const PoolSpec &spec);
+    void grant_segment(PoolIndex pool, uint32_t segment);  // from now commits may lie in it
+    // Hidden pools are never hits and refuse commits and acquires; charges and leases stay.
+    void set_visible(PoolIndex pool, bool visible);
+    void set_closing(PoolIndex pool, bool closing);  // refuses commits and acquires
+    // Forgets pool and replicas. Only after proof, or when no replica is left.
+    void remove_pool(PoolIndex pool);
+    wire::Usage pool_usage(PoolIndex pool) const;  // the bytes the directory knows
+    uint64_t pool_leases(PoolIndex pool) const;
+
+    // ---- replicas
+    // Ok, AlreadyPresent, Conflict (outside the pool or a granted segment, misaligned, crossing a
+    // segment's end, overlapping, generation not above the ones its pages had), Incompatible (size),
+    // NoSpace (table). `pool` belongs to the caller: checked before.
+    wire::CommitResult commit(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item);
+    // The same without the duplicate check, for a re-attached worker's word; retiring ones are
+    // registered but never found. Idempotent for an identical (key, pool, range, generation).
+    wire::CommitResult republish(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item,
+                                 bool retiring);
+    // Leading readable keys; bit i of `bitmap` (size (n+7)/8, zeroed here) for each readable key.
+    uint32_t probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
+                   const wire::Manifest &manifest, bool stop_at_miss,
+                   std::span<uint8_t> bitmap) const;
+    // All-or-nothing per key over the manifest. `results` has keys x manifest.objects() places.
+    // At most `lease_room` new leases: beyond it items are Quota. `now_s`: when, for people.
+    // Returns the leases taken.
+    uint32_t acquire(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
+                     const wire::Manifest &manifest, bool stop_at_miss, uint32_t lease_room,
+                     uint32_t now_s, std::span<wire::AcquireResult> results);
+    // Ok; NotFound (this holder has no such lease: nothing changes); StaleGeneration; StaleEpoch.
+    wire::Status release(HolderIndex holder, const wire::ReplicaName &name);
+    // Sets the count that `holder` has on one replica (attach, republish); 0 drops it.
+    wire::Status set_lease(HolderIndex holder, const wire::ReplicaName &name, uint32_t count,
+                           uint32_t now_s);
+    void drop_holder(HolderIndex holder);  // ends all its leases
+    uint64_t holder_leases(HolderIndex holder) const;
+    // Attach: every lease of `holder` not set since begin is dropped.
+    void begin_lease_restore(HolderIndex holder);
+    void end_lease_restore(HolderIndex holder);
+
+    // READY -> RETIRING. Ok = no readers, reclaim may follow; Pending = readers left; NotFound,
+    // StaleGeneration, StaleEpoch; Ok or Pending again for one that is RETIRING already.
+    // `owner`: whose pool it must be in (Denied), or UINT32_MAX for marud itself.
+    wire::Status retire(const wire::ReplicaName &name, HolderIndex owner);
+    uint64_t retire_pool(PoolIndex pool);  // all of it; returns how many still have readers
+    // All replicas of an object (key), or of the namespace. fn(pool, name, has_readers) each.
+    using RetireFn = std::function<void(PoolIndex, const wire::ReplicaName &, bool)>;
+    uint64_t retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn);
+    // RETIRING without leases -> FREED: its pages may be committed again. Busy while readers live.
+    wire::Status reclaim(const wire::ReplicaName &name, HolderIndex owner);
+    // RETIRING replicas whose last lease ended since the last call (by release or drop_holder).
+    std::vector<DrainedReplica> take_drained();
+
+    // ---- for people and tests; cursor-paged, never a long walk
+    struct ReplicaView {
+        wire::ReplicaName name;
+        NamespaceIndex ns = 0;
+        wire::Key key;
+        PoolIndex pool = 0;
+        uint64_t offset = 0, length = 0;
+        ReplicaState state = ReplicaState::Free;
+        uint32_t leases = 0;
+    };
+    struct LeaseView {
+        wire::ReplicaName name;
+        HolderIndex holder = 0;
+        PoolIndex pool = 0;
+        uint32_t count = 0, since_s = 0;
+    };
+    uint64_t list_replicas(uint64_t cursor, NamespaceIndex ns_or_0, uint32_t max,
+                           std::vector<ReplicaView> &out) const;  // next cursor, 0 at the end
+    uint64_t list_leases(uint64_t cursor, uint32_t max, std::vector<LeaseView> &out) const;
+    void find_object(NamespaceIndex ns, const wire::Key &key, std::vector<ReplicaView> &out) const;
+    struct NamespaceView {
+        uint64_t objects = 0, replicas = 0, object_bytes = 0;
+    };
+    NamespaceView namespace_view(NamespaceIndex index) const;
+    struct Totals {
+        uint64_t objects = 0, replicas = 0, leases = 0;
+        uint32_t namespaces = 0, pools = 0;
+    };
+    Totals totals() const;
+    uint64_t memory_bytes() const;
+    std::string check_invariants() const;  // "" or what is wrong; walks everything
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace maru

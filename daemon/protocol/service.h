@@ -1,0 +1,179 @@
+// Service: everything marud decides. Requests and facts go in; replies and wishes come out.
+//
+// Pure: no I/O, no clock, no thread; the loop thread of marud and the simulation in tests/sim drive
+// the same object. Time is passed in (nanoseconds, any monotonic origin that counts suspend). What
+// Service wants done in the world it asks of Effects, and the world answers by calling Service again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libmaru/base/result.h"
+#include "libmaru/wire/messages.h"
+
+namespace maru {
+
+using TimeNs = int64_t;
+using ConnectionId = uint64_t;  // given by the shell, never reused
+using ProcessId64 = uint64_t;   // given by the shell: one number per pidfd identity, never reused
+
+// Who is at the other end, as the kernel says.
+struct Peer {
+    uint32_t uid = UINT32_MAX;
+    uint32_t gid = UINT32_MAX;
+    uint32_t pid = 0;              // 0: not visible from here (a container's namespace)
+    uint64_t start_time = 0;       // of the process, from /proc/PID/stat; 0 when not visible
+    ProcessId64 process = 0;
+    bool admin = false;            // uid 0, marud's uid, or in admin_group
+    std::string command;           // comm, for people; "-" when not visible
+};
+
+struct SegmentRef {
+    wire::Id pool = 0;
+    uint32_t segment = 0;
+    auto operator<=>(const SegmentRef &) const = default;
+};
+
+struct SegmentSpec {
+    uint64_t bytes = 0;
+    wire::HugePages huge_pages = wire::HugePages::Off;
+};
+
+// What a restarted marud must know of a session: written before the reply that promises it.
+struct SessionRecord {
+    struct Pool {
+        wire::Id pool = 0;
+        wire::Medium medium = wire::Medium::Cpu;
+        wire::Scope scope = wire::Scope::Worker;
+        uint64_t capacity_bytes = 0;
+        uint64_t segment_bytes = 0;
+        uint32_t page_bytes = 0;
+        uint32_t segment_count = 0;
+        uint64_t segments_created = 0;   // 0..segment_count: which descriptors exist, in order
+        wire::HugePages huge_pages = wire::HugePages::Off;
+        int32_t numa_node = -1;
+    };
+    uint32_t epoch = 0;               // of the life that wrote it
+    std::array<uint8_t, 32> token_hash{};  // SHA-256 of the token: the token itself is never stored
+    wire::Id session = 0;
+    uint32_t uid = 0;
+    uint32_t pid = 0;
+    uint64_t start_time = 0;
+    wire::Role role = wire::Role::Worker;
+    std::string engine;
+    std::vector<Pool> pools;
+};
+
+// What Service asks of the world. Calls return at once; results come back through Service::on_*.
+class Effects {
+  public:
+    virtual ~Effects() = default;
+    // `segments`: descriptors that travel with the reply, read-write for their owner.
+    virtual void reply(ConnectionId to, const wire::Reply &reply,
+                       std::span<const SegmentRef> segments = {}) = 0;
+    virtual void event(ConnectionId to, const wire::Event &event) = 0;
+    // After what was queued before has been sent, or could not be.
+    virtual void close_connection(ConnectionId connection, std::string_view why) = 0;
+    // A memfd: MFD_NOEXEC_SEAL where known, 0600, SHRINK|GROW sealed. -> on_segment_created
+    virtual void create_segment(SegmentRef segment, const SegmentSpec &spec) = 0;
+    // F_SEAL_FUTURE_WRITE -> on_segment_sealed
+    virtual void seal_segment(SegmentRef segment) = 0;
+    // F_SEAL_WRITE, retried for a bounded time -> on_segment_proven
+    virtual void prove_segment(SegmentRef segment) = 0;
+    virtual void drop_segment(SegmentRef segment) = 0;  // close ours, forget it in the fd store
+    virtual void save_session(const SessionRecord &record) = 0;
+    virtual void remove_session(wire::Id session, uint32_t record_epoch) = 0;
+    virtual void reload() = 0;  // an admin asked
+    // A line for the journal, with the fields that matter. Never a token.
+    virtual void log(int priority, std::string_view message, wire::Id session = 0) = 0;
+};
+
+struct ServiceConfig {
+    uint32_t epoch = 0;  // random, not 0
+    std::string version;
+    uint32_t max_sessions = 1024;
+    uint32_t max_sessions_per_uid = 256;
+    uint32_t max_leases_per_session = 65536;
+    uint32_t max_descriptors_per_uid = 4096;  // segments
+    uint32_t max_ledger_items = wire::kMaxLedgerItems;
+    uint32_t max_namespaces = 4096;
+    uint64_t max_objects = 64ull << 20;
+    uint64_t host_cpu_bytes = 0;    // aggregate of all CPU grants
+    uint64_t uid_cpu_bytes = 0;     // per uid
+    uint64_t worker_cpu_bytes = 0;  // per worker
+    uint64_t segment_bytes = 256ull << 20;
+    TimeNs session_timeout = 30'000'000'000;
+    uint32_t heartbeat_ms = 10'000;
+    uint32_t spin_us = 0;
+    bool fdstore = false;           // segments survive us in systemd's store
+    std::string fdstore_name = "none";
+};
+
+class Service {
+  public:
+    Service(ServiceConfig config, Effects &effects, TimeNs now);
+    ~Service();
+    Service(const Service &) = delete;
+    Service &operator=(const Service &) = delete;
+
+    // Before the first connection: what the last life of marud recorded. Charged from now on.
+    // `have_segments`: how many leading segments of each pool the shell holds (fd store), in order
+    // of record.pools. `alive`: the recorded process still runs (same pid and start time);
+    // false starts its proof at once.
+    void restore(const SessionRecord &record, std::span<const uint32_t> have_segments,
+                 ProcessId64 process, bool alive, TimeNs now);
+
+    void connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
+                           TimeNs now);  // proof_nonce != 0: HelloProof is required
+    void connection_closed(ConnectionId connection, TimeNs now);
+    // `fds`: what arrived with it. Only AttachPool may carry any; Service answers, by
+    // take_attached_segments(), whether the shell keeps or closes them.
+    void handle(ConnectionId connection, const wire::Request &request, uint32_t fd_count,
+                TimeNs now);
+    // A frame that did not decode, or one over the in-flight limit.
+    void refuse(ConnectionId connection, uint64_t request_id, wire::Status status,
+                std::string_view message, TimeNs now);
+
+    // During handle() of an AttachPool the shell is asked to adopt descriptor i as a segment. The
+    // shell checks seals, size and identity first, and passes only good ones: see fds_good.
+    // Set by the shell before handle(): bit i = descriptor i passed the checks.
+    void set_attached_descriptors(std::span<const bool> good);
+    // After handle(): which segment each descriptor became; pool 0 = close it.
+    std::span<const SegmentRef> adopted_descriptors() const;
+
+    // Facts.
+    void on_segment_created(SegmentRef segment, const Result<void> &result, bool huge, TimeNs now);
+    void on_segment_sealed(SegmentRef segment, const Result<void> &result, TimeNs now);
+    enum class Proof { Proven, StillMapped, Refused };  // Refused: EPERM, never retried
+    void on_segment_proven(SegmentRef segment, Proof proof, TimeNs now);
+    void process_exited(ProcessId64 process, TimeNs now);  // its pidfd became readable
+    void stalled(TimeNs gap, TimeNs now);  // marud itself did not run: everybody gets grace
+
+    TimeNs next_deadline() const;  // INT64_MAX: none
+    void tick(TimeNs now);
+
+    void reconfigure(const ServiceConfig &config);  // reload: limits only
+    void drain(bool enable);
+    void shutdown(TimeNs now);  // tells every session; records stay for the next life
+    bool watched(ProcessId64 process) const;  // does anything still depend on its exit?
+
+    struct Counters {
+        uint32_t sessions = 0, attached = 0, connections = 0;
+        uint64_t replicas = 0, leases = 0, objects = 0, reserved_bytes = 0, unproven_bytes = 0;
+        uint64_t requests = 0, refused = 0;
+    };
+    Counters counters() const;
+
+    // For tests and the simulation: walks everything, "" or what is inconsistent.
+    std::string check_invariants() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace maru

@@ -1,0 +1,40 @@
+// One packet with its descriptors over a SOCK_SEQPACKET Unix socket. Never blocks unless asked.
+//
+// The kernel keeps message boundaries and delivers descriptors with their message. Every received
+// descriptor is owned (CLOEXEC) from the moment recvmsg returns.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "libmaru/base/result.h"
+#include "libmaru/base/unique_fd.h"
+#include "libmaru/wire/limits.h"
+
+namespace maru::wire {
+
+struct Packet {
+    std::span<std::byte> bytes;     // inside the caller's buffer, 8-byte aligned
+    std::vector<UniqueFd> fds;      // in the order they were sent
+    bool truncated = false;         // larger than the buffer
+    bool fds_lost = false;          // MSG_CTRUNC: the kernel could not install all of them
+    pid_t sender_pid = 0;           // SCM_CREDENTIALS, when SO_PASSCRED is set
+};
+
+// Error codes: EAGAIN nothing there now; EPIPE the peer is gone (also a zero-length read).
+Result<Packet> receive_packet(int socket, std::span<std::byte> buffer);
+// Error codes: EAGAIN/ENOBUFS retry later; EPIPE/ECONNRESET the peer is gone; EMSGSIZE.
+Result<void> send_packet(int socket, std::span<const std::byte> bytes,
+                         std::span<const int> fds = {});
+// Waits for POLLIN or POLLOUT until `deadline` (CLOCK_MONOTONIC ns). ETIMEDOUT.
+Result<void> wait_socket(int socket, short events, int64_t deadline_ns);
+
+Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns);
+// Binds and listens; for a path in use by a living listener: EADDRINUSE naming the path. A left-over
+// socket nobody listens on is replaced; anything that is not a socket is refused untouched (EEXIST).
+Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode);
+
+}  // namespace maru::wire
