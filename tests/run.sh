@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
+#
+#   tests/run.sh                 all suites that are quick
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo lint
+#   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces)
+#   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
+#   tests/run.sh --clang         with clang++ instead of g++
+#   tests/run.sh --no-setup      do not install packages
+#
+# A skip prints what was missing. Everything is written below build*/ only.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$top"
+
+quick=(unit capi abi integration sim fuzz python bench demo lint)
+suites=()
+all=0 setup=1 name=build options=(-Dwerror=true -Db_lundef=false)
+cxx=g++ cc=gcc
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --all) all=1 ;;
+    --asan) name=build-asan options+=(-Db_sanitize=address,undefined) ;;
+    --tsan) name=build-tsan options+=(-Db_sanitize=thread) ;;
+    --clang) cxx=clang++ cc=clang ;;
+    --no-setup) setup=0 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "run.sh: unknown option '$1'; see --help" >&2; exit 2 ;;
+    *)
+        printf '%s\n' "${quick[@]}" | grep -qx -- "$1" || {
+            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]}" >&2
+            exit 2
+        }
+        suites+=("$1")
+        ;;
+    esac
+    shift
+done
+[ "$cxx" = clang++ ] && name=$name-clang
+if [ ${#suites[@]} -eq 0 ]; then
+    suites=("${quick[@]}")
+    # A sanitizer changes neither the figures nor the sources.
+    [[ $name == *san* ]] && suites=(unit capi abi integration sim python demo)
+fi
+has() { printf '%s\n' "${suites[@]}" | grep -qx -- "$1"; }
+
+[ $setup -eq 1 ] && tests/setup.sh tests
+
+command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }
+if [ ! -f "$name/build.ninja" ]; then
+    CXX=$cxx CC=$cc meson setup "$name" "${options[@]}"
+fi
+ninja -C "$name"
+
+# Sanitizer reports are failures, wherever they happen: also in marud and in forked children.
+export ASAN_OPTIONS=abort_on_error=0:exitcode=99:detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:exitcode=99
+export MARU_TEST_ALL=$all
+
+results=$name/results
+rm -rf "$results"
+mkdir -p "$results"
+failed=0
+
+meson_suites=()
+for suite in unit capi abi integration sim python bench; do
+    has $suite && meson_suites+=(--suite "$suite")
+done
+if [ ${#meson_suites[@]} -gt 0 ]; then
+    meson test -C "$name" --no-rebuild --print-errorlogs "${meson_suites[@]}" || failed=1
+    cp "$name/meson-logs/testlog.junit.xml" "$results/meson.xml"
+fi
+
+# Runs one command as one test; exit 77 is a skip whose last line says what was missing.
+single() {
+    local label=$1 status=0
+    shift
+    echo "== $label"
+    "$@" 2>&1 | tee "$results/$label.log" || status=${PIPESTATUS[0]}
+    case $status in
+    0) echo "passed $label" >>"$results/single.txt" ;;
+    77) echo "skipped $label $(tail -n 1 "$results/$label.log")" >>"$results/single.txt" ;;
+    *)
+        echo "failed $label (exit $status)" >>"$results/single.txt"
+        failed=1
+        ;;
+    esac
+}
+
+if has fuzz; then single fuzz tests/fuzz/run.sh "$all"; fi
+if has demo; then
+    single demo tests/demo.sh --no-setup --build "$name" --quick
+    single demo-kill tests/demo.sh --no-setup --build "$name" --quick --kill --seed 1
+    if [ "$all" -eq 1 ] && [ -f ../shared/traces/mooncake_conversation.jsonl ]; then
+        single demo-conversation tests/demo.sh --no-setup --build "$name" --trace ../shared/traces/mooncake_conversation.jsonl
+        single demo-conversation-kill tests/demo.sh --no-setup --build "$name" --trace ../shared/traces/mooncake_conversation.jsonl --kill
+    fi
+fi
+if has lint; then single lint tests/lint.sh "$name"; fi
+
+/usr/bin/env python3 tests/summary.py "$results" || failed=1
+exit $failed
