@@ -100,6 +100,7 @@ struct ServiceConfig {
     uint32_t max_leases_per_session = 65536;
     uint32_t max_descriptors_per_uid = 4096;  // segments
     uint32_t max_ledger_items = wire::kMaxLedgerItems;
+    uint32_t max_in_flight = wire::kMaxInFlight;  // told in hello; the shell counts and refuses
     uint32_t max_namespaces = 4096;
     uint64_t max_objects = 64ull << 20;
     uint64_t host_cpu_bytes = 0;    // aggregate of all CPU grants
