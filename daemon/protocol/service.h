@@ -1,10 +1,15 @@
 // Service: everything marud decides. Requests and facts go in; replies and wishes come out.
 //
 // Pure: no I/O, no clock, no thread; the loop thread of marud and the simulation in tests/sim drive
-// the same object. Time is passed in (nanoseconds, any monotonic origin that counts suspend). What
-// Service wants done in the world it asks of Effects, and the world answers by calling Service again.
+// the same object. Time is passed in (nanoseconds, any monotonic origin that counts suspend; never
+// goes back). What Service wants done in the world it asks of Effects, and the world answers by
+// calling Service again - later, never from inside an Effects call.
+//
+// What must stay true: a request is refused before anything changed, or it is done; what is charged
+// stays charged until the owner's acknowledgement or a proof; no clock ends a lease or a charge.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -43,8 +48,32 @@ struct SegmentSpec {
     wire::HugePages huge_pages = wire::HugePages::Off;
 };
 
-// What a restarted marud must know of a session: written before the reply that promises it.
+// Which file a descriptor is: st_dev and st_ino. Zero: not known (a record without it).
+struct SegmentIdentity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    bool operator==(const SegmentIdentity &) const = default;
+};
+
+// A descriptor that came with AttachPool, as the shell found it: it asks F_GET_SEALS first, which
+// calls no filesystem, and fstat only when those seals say that it is a memfd of ours.
+struct AttachedDescriptor {
+    bool sealed = false;  // F_GET_SEALS contains SHRINK, GROW and FUTURE_WRITE; false: refused
+    bool huge = false;    // backed by hugetlb
+    uint64_t bytes = 0;   // st_size
+    SegmentIdentity identity;
+};
+
+// What a restarted marud must know of a session: written before the reply that promises it. A record
+// of another boot is dropped by the shell, which adds the boot id when it writes. The new life's
+// epoch must differ from that of every id in every record.
 struct SessionRecord {
+    struct Segment {
+        bool created = false;
+        bool sealed = false;  // FUTURE_WRITE: the worker had mapped it, commits might lie in it
+        bool huge = false;
+        SegmentIdentity identity;
+    };
     struct Pool {
         wire::Id pool = 0;
         wire::Medium medium = wire::Medium::Cpu;
@@ -52,48 +81,60 @@ struct SessionRecord {
         uint64_t capacity_bytes = 0;
         uint64_t segment_bytes = 0;
         uint32_t page_bytes = 0;
-        uint32_t segment_count = 0;
-        uint64_t segments_created = 0;   // 0..segment_count: which descriptors exist, in order
         wire::HugePages huge_pages = wire::HugePages::Off;
+        wire::Numa numa = wire::Numa::Off;
         int32_t numa_node = -1;
+        uint64_t asked_bytes = 0;  // capacity as the request said it, for its retry
+        uint64_t request_key = 0;  // of OpenPool: a retry finds this pool in the next life too
+        uint64_t first_generation = 0;
+        std::vector<Segment> segments;  // segment_count of them
     };
     uint32_t epoch = 0;               // of the life that wrote it
     std::array<uint8_t, 32> token_hash{};  // SHA-256 of the token: the token itself is never stored
-    wire::Id session = 0;
+    wire::Id session = 0;             // the record's name; kept by the session over every restart
     uint32_t uid = 0;
     uint32_t pid = 0;
     uint64_t start_time = 0;
     wire::Role role = wire::Role::Worker;
     std::string engine;
+    std::string client_name;
+    std::string command;
+    bool fenced = false;  // lost its engine for good; only its proof is awaited
     std::vector<Pool> pools;
 };
 
-// What Service asks of the world. Calls return at once; results come back through Service::on_*.
+// What Service asks of the world. Calls return at once; results come back through Service::on_*,
+// never from inside the call. What a reply or an event points to is valid during the call only.
 class Effects {
   public:
     virtual ~Effects() = default;
-    // `segments`: descriptors that travel with the reply, read-write for their owner.
+    // `segments`: descriptors that travel with the reply, read-write for their owner. Only for
+    // connections that connection_closed() was not called for and close_connection() did not name.
     virtual void reply(ConnectionId to, const wire::Reply &reply,
                        std::span<const SegmentRef> segments = {}) = 0;
     virtual void event(ConnectionId to, const wire::Event &event) = 0;
-    // After what was queued before has been sent, or could not be.
+    // After what was queued before has been sent, or could not be; what the peer sent and marud has
+    // not handled is dropped. The shell calls connection_closed() for it afterwards.
     virtual void close_connection(ConnectionId connection, std::string_view why) = 0;
-    // A memfd: MFD_NOEXEC_SEAL where known, 0600, SHRINK|GROW sealed. -> on_segment_created
+    // A memfd: MFD_NOEXEC_SEAL where known, 0600, SHRINK|GROW sealed. -> on_segment_created.
+    // Asked again for the same segment only after a failure, or when a restart lost the file.
     virtual void create_segment(SegmentRef segment, const SegmentSpec &spec) = 0;
     // F_SEAL_FUTURE_WRITE -> on_segment_sealed
     virtual void seal_segment(SegmentRef segment) = 0;
-    // F_SEAL_WRITE, retried for a bounded time -> on_segment_proven
+    // F_SEAL_WRITE, once or a few times -> on_segment_proven. Service asks again by itself.
     virtual void prove_segment(SegmentRef segment) = 0;
     virtual void drop_segment(SegmentRef segment) = 0;  // close ours, forget it in the fd store
+    // Replaces the record of the same record.session.
     virtual void save_session(const SessionRecord &record) = 0;
-    virtual void remove_session(wire::Id session, uint32_t record_epoch) = 0;
+    virtual void remove_session(wire::Id session) = 0;
     virtual void reload() = 0;  // an admin asked
     // A line for the journal, with the fields that matter. Never a token.
     virtual void log(int priority, std::string_view message, wire::Id session = 0) = 0;
 };
 
 struct ServiceConfig {
-    uint32_t epoch = 0;  // random, not 0
+    uint32_t epoch = 0;  // random, not 0, not in any record
+    uint32_t pid = 0;    // marud's own, for status
     std::string version;
     uint32_t max_sessions = 1024;
     uint32_t max_sessions_per_uid = 256;
@@ -122,39 +163,43 @@ class Service {
     Service &operator=(const Service &) = delete;
 
     // Before the first connection: what the last life of marud recorded. Charged from now on.
-    // `have_segments`: how many leading segments of each pool the shell holds (fd store), in order
-    // of record.pools. `alive`: the recorded process still runs (same pid and start time);
-    // false starts its proof at once.
-    void restore(const SessionRecord &record, std::span<const uint32_t> have_segments,
+    // `held`: the segments of this record that the shell holds (fd store). `process`: of the pidfd
+    // that the shell opened for, or kept of, the recorded process; watched like any other.
+    // `alive`: that process still runs (same pid and start time); false starts its proof at once.
+    // Segments of a dead process that nobody holds cannot be proven by F_SEAL_WRITE ever: their
+    // charge returns with the proof of the exit (they are private, so marud never hands them on).
+    void restore(const SessionRecord &record, std::span<const SegmentRef> held,
                  ProcessId64 process, bool alive, TimeNs now);
 
     void connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                            TimeNs now);  // proof_nonce != 0: HelloProof is required
     void connection_closed(ConnectionId connection, TimeNs now);
-    // `fds`: what arrived with it. Only AttachPool may carry any; Service answers, by
-    // take_attached_segments(), whether the shell keeps or closes them.
-    void handle(ConnectionId connection, const wire::Request &request, uint32_t fd_count,
-                TimeNs now);
-    // A frame that did not decode, or one over the in-flight limit.
+    // `descriptors`: what arrived with it, in order. Only AttachPool may carry any. Afterwards
+    // adopted_descriptors() says which to keep.
+    void handle(ConnectionId connection, const wire::Request &request,
+                std::span<const AttachedDescriptor> descriptors, TimeNs now);
+    // After handle(): which segment each of its descriptors became; pool 0 = close it. As long as
+    // the descriptors were. Valid until the next handle().
+    std::span<const SegmentRef> adopted_descriptors() const;
+    // Answers a frame that did not decode.
     void refuse(ConnectionId connection, uint64_t request_id, wire::Status status,
                 std::string_view message, TimeNs now);
 
-    // During handle() of an AttachPool the shell is asked to adopt descriptor i as a segment. The
-    // shell checks seals, size and identity first, and passes only good ones: see fds_good.
-    // Set by the shell before handle(): bit i = descriptor i passed the checks.
-    void set_attached_descriptors(std::span<const bool> good);
-    // After handle(): which segment each descriptor became; pool 0 = close it.
-    std::span<const SegmentRef> adopted_descriptors() const;
-
-    // Facts.
-    void on_segment_created(SegmentRef segment, const Result<void> &result, bool huge, TimeNs now);
+    // Facts. Each answers exactly one Effects call; one that nobody waits for is ignored.
+    struct CreatedSegment {
+        bool huge = false;  // backed by hugetlb
+        SegmentIdentity identity;
+    };
+    void on_segment_created(SegmentRef segment, const Result<CreatedSegment> &result, TimeNs now);
     void on_segment_sealed(SegmentRef segment, const Result<void> &result, TimeNs now);
     enum class Proof { Proven, StillMapped, Refused };  // Refused: EPERM, never retried
     void on_segment_proven(SegmentRef segment, Proof proof, TimeNs now);
     void process_exited(ProcessId64 process, TimeNs now);  // its pidfd became readable
-    void stalled(TimeNs gap, TimeNs now);  // marud itself did not run: everybody gets grace
+    // marud itself did not run for `gap`: called before anything else after the gap. Everybody gets
+    // a full session_timeout from now.
+    void stalled(TimeNs gap, TimeNs now);
 
-    TimeNs next_deadline() const;  // INT64_MAX: none
+    TimeNs next_deadline() const;  // INT64_MAX: none. May be early, never late
     void tick(TimeNs now);
 
     void reconfigure(const ServiceConfig &config);  // reload: limits only
