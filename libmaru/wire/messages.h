@@ -29,56 +29,128 @@ enum class Numa : uint16_t { Off = 0, Auto = 1, Strict = 2 };
 using Token = std::array<uint8_t, 16>;  // 128 random bits, made by the client, never logged
 
 // ---- requests ----------------------------------------------------------------------------------
+//
+// The order of a connection's life, and what is answered at each point:
+//
+//   opened        Hello. Everything else is Protocol.
+//   hello done    HelloProof first if HelloReply.nonce is not 0. Then: OpenSession or Attach; and
+//                 the admin family (Status to Reload) and Usage, which need no session.
+//   in session    everything but Hello, HelloProof, OpenSession of another token, Attach.
+//   attaching     between Attach and AttachDone: AttachPool, Republish, AttachLeases, AttachDone,
+//                 RegisterNamespace, Describe, Resolve, Heartbeat, and what needs no session. The
+//                 rest is Protocol: the session's pools are hidden until AttachDone.
+//   after CloseSession: as after hello.
+//
+// Every request is refused before anything has changed, or it is done. A refusal is StatusOnly
+// with a message. Requests of one connection are handled in the order they were sent; only the
+// replies of GrantSegment, SegmentMapped and ClosePool (Force, Finish) may come later than those of
+// requests behind them. Everything a client names must be its own: another session's pool or
+// replica is Denied. The checks come in this order: epoch of the header (StaleEpoch), state of the
+// connection (Protocol), role (Denied), fields (InvalidArgument, TooLarge, Unsupported), epochs of
+// ids (StaleEpoch), existence (NotFound), ownership (Denied), limits.
+//
+// A scheduler session is metadata-only: it may register namespaces, heartbeat, probe, and close;
+// everything that names memory or an operation is Denied.
 
 struct HelloRequest {  // the first message of a connection
     uint16_t major = kProtocolMajor;
     uint16_t minor = kProtocolMinor;
     std::string_view client_name;                       // shown by maructl; at most 64 bytes
     std::vector<std::string_view> required_capabilities;  // one missing = Unsupported, naming it
-};
+};  // another major: VersionMismatch, with both versions; hello may be tried again
 struct HelloProofRequest {  // answers a non-zero HelloReply.nonce (kernels without SO_PEERPIDFD)
-    uint64_t nonce = 0;
+    uint64_t nonce = 0;     // a wrong one is Denied, and the connection is closed
 };
+// One session per connection. A retry (the same token, role, engine and process, over the same or
+// another connection) answers the same session with existed = true, as long as that session has no
+// pool, lease or operation yet; after that the client has seen an answer and must Attach
+// (Conflict). Busy: the engine has another attached worker - named with pid, command and since when
+// - or, for a session_timeout after a restart of marud, one that is expected back; try again until
+// the deadline. A detached worker loses the engine to the newcomer and is Fenced for good. The
+// engine of a process that has exited is free at once. Quota: too many sessions. Unavailable:
+// draining. Fenced: this token lost its engine. Role::Admin is InvalidArgument: admin requests need
+// no session.
 struct OpenSessionRequest {
-    Token token{};
+    Token token{};            // all zero is InvalidArgument
     Role role = Role::Worker;
-    std::string_view engine;  // worker: whose it is; scheduler: whose worker it probes for
+    std::string_view engine;  // worker: whose it is; scheduler: whose worker it probes for. 1-256 B
 };
 // Re-attach: same token over a new connection, after a lost one or after a restart of marud.
+// NotFound: no such session (marud does not know the token): open a new one. Denied: another uid or
+// another process. Fenced: the engine went to another worker; over for good. Conflict: another role
+// or engine than the session has.
+//
+// AttachReply.same_life = true: this marud never stopped; only the connection was lost. The old
+//   connection, if marud still has it, is closed first, and what it had not delivered is dropped:
+//   from here Resolve knows every operation. Then: AttachLeases (all pages; none if nothing is
+//   held), AttachDone. Namespace and pool ids stay valid, and so does what Describe said.
+// same_life = false: marud was restarted. Namespace and replica ids of the old epoch are StaleEpoch,
+//   pool and session ids stay. Then, in this order: RegisterNamespace with each full text; Describe
+//   for each namespace; AttachPool for each missing pool; Republish everything committed, with
+//   leases; AttachDone. A commit whose result was not known is not republished: Resolve says
+//   Absent.
+// A connection lost before AttachDone: attach again and tell everything again (all is idempotent).
 struct AttachRequest {
     Token token{};
     Role role = Role::Worker;
     std::string_view engine;
     uint32_t old_epoch = 0;       // the epoch the client knew; marud never draws it again
-    uint64_t lowest_unanswered = 0;  // operation id; all below it are acknowledged
+    uint64_t lowest_unanswered = 0;  // operation id; all below it are acknowledged; 0: says nothing
 };
-struct AttachPoolRequest {  // after a restart, for a pool that AttachReply.missing_pools is true for
+// After a restart, for each of AttachReply.missing_pools. Sizes must be those of the PoolReply
+// (Incompatible). Each descriptor must be a segment that SegmentMapped was answered Ok for, with
+// its seals, its size and the file that marud recorded; one that is not is InvalidArgument naming
+// it, and none of the packet is adopted. A segment that SegmentMapped was not answered for is not
+// passed: forget it (unmap, close), and ask GrantSegment for it again after AttachDone. Segments
+// that marud still holds may be passed; they change nothing. At most kMaxDescriptors a packet.
+struct AttachPoolRequest {
     Id pool = 0;
     uint64_t capacity_bytes = 0;
     uint64_t segment_bytes = 0;
     uint32_t page_bytes = 0;
     uint32_t first_segment = 0;  // descriptors of the packet: segments first, first+1, ...
-    uint32_t segment_count = 0;
-    uint64_t next_generation = 0;
+    uint32_t segment_count = 0;  // = descriptors in this packet
+    uint64_t next_generation = 0;  // of the allocator, for the journal; pages know their own
 };
+// After a restart only, own pools of Scope::Worker only. Per item: Ok and the new replica id (the
+// same again for an identical item); Denied, not one's pool; StaleEpoch, namespace id of an earlier
+// life; NotFound, no such namespace or pool; InvalidArgument, namespace not described; Conflict,
+// overlap, or a segment that marud does not hold; Incompatible, size. lease_count leases are held
+// at once by this session. retiring = 1: registered so that its pages stay taken, never found;
+// Reclaim follows AttachDone when its leases are gone.
 struct RepublishRequest {
     std::span<const RepublishItem> items;
 };
-struct AttachLeasesRequest {  // same life of marud: the whole truth about held leases, paged
+// Same life only: the whole truth about held leases, paged; a replica is named once, count >= 1. A
+// count above what marud knows is NotFound for that item (a lease is only given by Acquire), and
+// one below it lowers it. What no page names is released by AttachDone.
+struct AttachLeasesRequest {
     std::span<const LeaseItem> items;
 };
-struct AttachDoneRequest {};  // the session is whole again; leases not named are gone
-struct DescribeRequest {      // once per session, before the first commit
+// The session is whole again: pools visible, leases not named gone, the Reclaim events that could
+// not be delivered before (or whose acknowledgement did not arrive) follow.
+struct AttachDoneRequest {};
+// Before the first commit into a namespace. Size and format are the session's, set once: the same
+// again is Ok, also for a further namespace; another size or format is Conflict. Incompatible: the
+// namespace was described differently by whoever described it first. Workers only.
+struct DescribeRequest {
     Id namespace_id = 0;
-    uint64_t object_bytes = 0;  // every object of this session has this logical size
-    std::string_view format;    // compared as text with the namespace's first describer
+    uint64_t object_bytes = 0;  // every object of this session has this logical size; not 0
+    std::string_view format;    // compared as text with the namespace's first describer; 1-256 B
 };
+// Any request proves life; this one does when there is nothing to ask. Gauges of pools that are
+// gone are ignored (a beat may cross a close).
 struct HeartbeatRequest {
     std::span<const PoolGauge> gauges;
 };
+// The same text has the same id for the life of this marud. Again: no room for another text.
 struct RegisterNamespaceRequest {
     std::string_view text;  // the full text; 1 to 16 KiB of UTF-8 without NUL
 };
+// Workers only. capacity_bytes is rounded up to whole pages (with huge pages not Off: and to 2
+// MiB). page_bytes: a power of two, 4 KiB to 1 GiB. Medium Cpu, tier L1, scope Worker; others are
+// Unsupported naming the capability. NoSpace: host aggregate; Quota: worker grant, uid bytes, uid
+// segments - the message has asked, used and limit. Unavailable: draining.
 struct OpenPoolRequest {
     Medium medium = Medium::Cpu;
     Tier tier = Tier::L1;
@@ -88,66 +160,110 @@ struct OpenPoolRequest {
     int32_t numa_node = -1;  // -1: the worker's own
     uint64_t capacity_bytes = 0;
     uint32_t page_bytes = 0;
-    uint64_t request_key = 0;  // non-zero; a retry with the same key returns the first result
+    uint64_t request_key = 0;  // non-zero; a retry with the same key returns the first result, in
+                               // the next life of marud too; with another content: Conflict
 };
-struct GrantSegmentRequest {  // the reply carries the descriptor of the segment
+// The reply carries the descriptor of the segment. Asked again, the same segment again. NoMemory,
+// FdLimit, Internal: it could not be made; ask again later. Busy: the pool is closing.
+struct GrantSegmentRequest {
     Id pool = 0;
     uint32_t segment = 0;
 };
-struct SegmentMappedRequest {  // mapped and populated; marud seals, then commits may name it
+// Mapped and populated; marud seals, then answers Ok, and from then on commits may lie in it. After
+// that nobody can map the segment for writing any more. Asked again: Ok. InvalidArgument: this
+// segment was not granted yet.
+struct SegmentMappedRequest {
     Id pool = 0;
     uint32_t segment = 0;
 };
+// Busy is told by ClosePoolReply{Busy}; Ok by ClosePoolReply{Ok}. Closing is not taken back: after
+// Drain or Force answered Ok, or Force was asked, the pool only ends. Each phase may be repeated.
 enum class ClosePhase : uint16_t {
     Drain = 0,   // refuse new commits and acquires; Busy (and nothing changed) while leases live
-    Force = 1,   // retire everything, then answer when the last lease has ended
-    Finish = 2,  // the worker has unmapped: seal, credit; Busy while a mapping or a pin is left
+    Force = 1,   // retire everything at once, answer when the last lease has ended. No Reclaim
+                 // events follow for this pool: Finish frees it as a whole
+    Finish = 2,  // the worker has unmapped: seal, credit; Busy while leases (leases > 0), or a
+                 // mapping or a pin (leases = 0), are left; InvalidArgument before Drain or Force.
+                 // Denied: a segment carries F_SEAL_SEAL; the pool is gone, those bytes stay
+                 // charged until marud restarts. NotFound on a retry: it was done
 };
 struct ClosePoolRequest {
     Id pool = 0;
     ClosePhase phase = ClosePhase::Drain;
 };
-struct CloseSessionRequest {};  // ends the leases; Busy while pools are open
+// Ends the leases and the session; its token is free. Busy while pools are open that a segment was
+// granted of (a pool without one is closed by this).
+struct CloseSessionRequest {};
+// Operation ids are a counter per session, from 1. Per item the first result is kept until it is
+// acknowledged (Request.acknowledged_op), and a retry - same id, same namespace and item - returns
+// it, errors included; another content is Conflict and changes nothing. Item results: Ok,
+// AlreadyPresent (with the replica that is there), Conflict, Incompatible (size), NotFound (no such
+// pool), Denied (not one's pool), NoSpace (table), Absent (a Resolve said so: never run). Of the
+// whole request, with nothing run: InvalidArgument, namespace not described by this session;
+// InvalidArgument, an id at or below the watermark; Again, an id more than Limits.ledger_items
+// above the watermark, with StatusOnly.detail = the id that pins it; Unavailable, draining (retries
+// of known ids are still answered).
 struct CommitRequest {
     Id namespace_id = 0;
-    uint64_t first_op = 0;  // item i has operation id first_op + i
+    uint64_t first_op = 0;  // item i has operation id first_op + i; not 0
     std::span<const CommitItem> items;
 };
+// The fate of operations, in order. Committed, with the replica; AlreadyPresent, with the replica
+// that was there (nothing of this operation's own range is in use); the error it got. For one that
+// marud has not seen: Unknown while the session is still on the connection it was opened over,
+// since the commit may be on its way; else Absent, which is final: a later commit with that id is
+// answered Absent. Errors of the request as for commit.
 struct ResolveRequest {
     uint64_t first_op = 0;
     uint32_t count = 0;
 };
+// Promises nothing and takes no lease; needs no pool. A worker asks for itself, a scheduler for the
+// attached worker of its engine; none: prefix 0, no bit set, NoWorkerAttached.
+// keys x manifest.objects() at most kMaxProbeObjects.
 struct ProbeRequest {
     Id namespace_id = 0;
     std::span<const Digest> keys;  // in prefix order
     Manifest manifest;
     bool stop_at_miss = false;  // only the prefix counts: bits after the first miss are 0
 };
+// One lease per Ok result, each to be released once. All objects of a key or none of them. Items
+// that would pass Limits.leases are Quota. keys x manifest.objects() at most kMaxBatchItems.
 struct AcquireRequest {
     Id namespace_id = 0;
     std::span<const Digest> keys;
     Manifest manifest;           // results are key-major: keys.size() x manifest.objects()
     bool stop_at_miss = false;   // keys after the first miss are not acquired (Miss)
 };
+// Per item: Ok; NotFound, no such lease of this session (nothing changes); StaleGeneration;
+// StaleEpoch.
 struct ReleaseRequest {
     std::span<const ReplicaName> items;
 };
-struct RetireRequest {  // of one's own replicas
+// Of one's own replicas. Per item: Ok, no reader: free the pages, then ReclaimAck; Pending, readers
+// left: Reclaim follows; Denied; NotFound; StaleGeneration; StaleEpoch. Again for a retiring one:
+// same.
+struct RetireRequest {
     std::span<const ReplicaName> items;
 };
-struct ReclaimAckRequest {  // these pages are free for reuse by their owner; budget returns
+// These pages are free for reuse by their owner; marud may see them committed again from now on.
+// Sent after Retire = Ok or a Reclaim event. Per item: Ok; Busy, readers left; InvalidArgument, not
+// retired; Denied; NotFound; StaleGeneration (acknowledged before); StaleEpoch. A Reclaim event for
+// a replica that was acknowledged before (the acknowledgement was lost) is acknowledged again.
+struct ReclaimAckRequest {
     std::span<const ReplicaName> items;
 };
+// Needs no session: of one's own uid, or, for an admin, of anyone. Denied otherwise.
 struct UsageRequest {
-    Id pool = 0;  // 0: the totals of the session's uid
+    Id pool = 0;  // 0: the totals of the caller's uid
 };
 
-// Admin: uid 0, marud's own uid or admin_group sees and changes everything, others their own.
+// Admin: uid 0, marud's own uid or admin_group sees and changes everything, others their own: rows
+// and replicas of other uids are left out, Drain and Reload are Denied. These need hello only.
 struct StatusRequest {};
 enum class ListKind : uint16_t { Sessions = 0, Pools = 1, Namespaces = 2, Objects = 3, Leases = 4 };
 struct ListRequest {
     ListKind kind = ListKind::Sessions;
-    uint64_t cursor = 0;     // 0 first; then ListReply.next_cursor until that is 0
+    uint64_t cursor = 0;     // 0 first; then ListReply.next_cursor until it is 0; a page may be empty
     Id namespace_id = 0;     // objects: only of this namespace; 0 = all
 };
 struct ExplainRequest {  // why would this engine (not) read this object?
@@ -177,7 +293,8 @@ using RequestBody =
 struct Request {
     uint64_t id = 0;               // chosen by the client, not 0, unique among its unanswered ones
     uint32_t epoch = 0;            // server epoch of the hello; 0 only in hello itself
-    uint64_t acknowledged_op = 0;  // watermark: every operation id up to it has been answered
+    uint64_t acknowledged_op = 0;  // watermark: every operation id up to it has been answered, or
+                                   // was never sent and never will be; never goes back
     RequestBody body;
 };
 
@@ -218,7 +335,7 @@ struct SessionReply {
 struct AttachReply {
     Id session = 0;
     bool same_life = false;          // true: send AttachLeases and resolve; false: republish
-    std::vector<Id> missing_pools;   // whose segments marud has not: send AttachPool
+    std::vector<Id> missing_pools;   // mapped segments of these marud has not: send AttachPool
 };
 struct NamespaceReply {
     Id namespace_id = 0;
@@ -243,7 +360,7 @@ struct CommitReply {
     std::span<const CommitResult> results;
 };
 struct ResolveReply {
-    std::span<const CommitResult> results;  // status Committed, Absent or Unknown, or the error it got
+    std::span<const CommitResult> results;  // Committed, AlreadyPresent, Absent, Unknown or error
 };
 enum class ProbeReason : uint16_t { None = 0, NoWorkerAttached = 1, Pending = 2 };
 struct ProbeReply {
@@ -361,7 +478,7 @@ using ReplyBody =
 enum class EventKind : uint16_t {
     Reclaim = 0,   // the last reader of these RETIRING replicas is gone: free, then ReclaimAck
     Retired = 1,   // marud retired these (admin); no new acquire; Reclaim follows
-    Fenced = 2,    // the session lost its engine; message says to whom
+    Fenced = 2,    // the session lost its engine; message says to whom; the connection is closed
     Draining = 3,  // marud admits nothing new
     Shutdown = 4,  // marud stops; reconnect and re-attach
 };

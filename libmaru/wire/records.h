@@ -17,7 +17,7 @@ namespace maru::wire {
 static_assert(std::endian::native == std::endian::little, "records travel in host order");
 
 // 32 bits of server epoch above 32 bits of a number: an id of another epoch is STALE_EPOCH.
-// Only a pool keeps its id when its owner re-attaches after a restart of marud.
+// Only a session and its pools keep their ids when it re-attaches after a restart of marud.
 using Id = uint64_t;
 constexpr uint32_t id_epoch(Id id) { return static_cast<uint32_t>(id >> 32); }
 constexpr uint32_t id_number(Id id) { return static_cast<uint32_t>(id); }
