@@ -95,6 +95,8 @@ class Directory {
     // Sets the count that `holder` has on one replica (attach, republish); 0 drops it.
     wire::Status set_lease(HolderIndex holder, const wire::ReplicaName &name, uint32_t count,
                            uint32_t now_s);
+    // What `holder` has on it now; 0 for any name that does not fit. Attach may lower it, never raise.
+    uint32_t lease_count(HolderIndex holder, const wire::ReplicaName &name) const;
     void drop_holder(HolderIndex holder);  // ends all its leases
     uint64_t holder_leases(HolderIndex holder) const;
     // Attach: every lease of `holder` not set since begin is dropped.
