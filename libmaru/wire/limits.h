@@ -25,8 +25,10 @@ inline constexpr uint32_t kMaxDescriptors = 253;
 
 inline constexpr size_t kMaxNamespaceBytes = 16 * 1024;  // a full text, not a path: JSON fits
 inline constexpr size_t kMaxEngineIdBytes = 256;
+inline constexpr size_t kMaxFormatBytes = 256;
 inline constexpr size_t kMaxClientNameBytes = 64;
 inline constexpr size_t kMaxCapabilities = 32;
+inline constexpr size_t kMaxCapabilityBytes = 64;
 
 // Requests of one connection that marud has read and not answered.
 inline constexpr uint32_t kMaxInFlight = 256;

@@ -1,0 +1,36 @@
+// Capability strings of hello, with what each one promises.
+//
+// A string is offered only when all of it works. A client requires what it cannot do without; an
+// unknown one is simply absent from the reply.
+#pragma once
+
+#include <string_view>
+
+namespace maru::wire {
+
+struct Capability {
+    std::string_view name;
+    std::string_view meaning;
+    bool offered;  // by this version of marud
+};
+
+inline constexpr std::string_view kCpuStorage = "cpu_storage_v1";
+inline constexpr std::string_view kMixedStorage = "mixed_storage_v1";
+inline constexpr std::string_view kSharedStorage = "shared_storage_v1";
+inline constexpr std::string_view kL2Storage = "l2_storage_v1";
+
+inline constexpr Capability kCapabilities[] = {
+    {kCpuStorage, "private CPU pools: commit, probe, acquire, retire", true},
+    {kMixedStorage, "private CPU pools with CXL pools behind them", false},
+    {kSharedStorage, "pools that other sessions of the host may read", false},
+    {kL2Storage, "objects on SSD, promoted into an L1 pool on demand", false},
+};
+
+constexpr const Capability *find_capability(std::string_view name) {
+    for (const Capability &capability : kCapabilities)
+        if (capability.name == name)
+            return &capability;
+    return nullptr;
+}
+
+}  // namespace maru::wire

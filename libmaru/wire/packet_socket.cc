@@ -1,0 +1,128 @@
+#include "libmaru/wire/packet_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "libmaru/base/clock.h"
+
+namespace maru::wire {
+
+namespace {
+
+// Room for every descriptor the kernel may deliver: without room it would drop them in our thread,
+// and dropping the last reference to a file can block.
+constexpr size_t kControlBytes =
+    CMSG_SPACE(kMaxDescriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred));
+
+void take_control(msghdr &header, Packet *packet) {
+    for (cmsghdr *c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
+        if (c->cmsg_level != SOL_SOCKET)
+            continue;
+        const size_t bytes = c->cmsg_len - CMSG_LEN(0);
+        if (c->cmsg_type == SCM_RIGHTS) {
+            const size_t n = bytes / sizeof(int);
+            packet->fds.reserve(packet->fds.size() + n);
+            for (size_t i = 0; i < n; ++i) {
+                int fd;
+                std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+                packet->fds.emplace_back(fd);
+            }
+        } else if (c->cmsg_type == SCM_CREDENTIALS && bytes >= sizeof(ucred)) {
+            ucred credentials;
+            std::memcpy(&credentials, CMSG_DATA(c), sizeof credentials);
+            packet->sender_pid = credentials.pid;
+        }
+    }
+}
+
+}  // namespace
+
+Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
+    assert(reinterpret_cast<uintptr_t>(buffer.data()) % 8 == 0);
+    alignas(cmsghdr) char control[kControlBytes];
+    iovec part{buffer.data(), buffer.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    ssize_t n;
+    do {
+        n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        const int code = errno == EWOULDBLOCK                          ? EAGAIN
+                         : errno == ECONNRESET || errno == ENOTCONN ? EPIPE
+                                                                     : errno;
+        return Error{code, "receive packet"};
+    }
+    Packet packet;
+    take_control(header, &packet);
+    packet.bytes = buffer.first(static_cast<size_t>(n));
+    packet.truncated = header.msg_flags & MSG_TRUNC;
+    packet.fds_lost = header.msg_flags & MSG_CTRUNC;
+    // The end of the stream. An empty packet that brings descriptors is handed out all the same:
+    // the caller closes them where closing may block.
+    if (n == 0 && packet.fds.empty() && !packet.fds_lost)
+        return Error{EPIPE, "receive packet: the peer is gone"};
+    return packet;
+}
+
+Result<void> send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+    if (fds.size() > kMaxDescriptors)
+        return Error{EINVAL, "send packet: " + std::to_string(fds.size()) +
+                                 " descriptors, at most " + std::to_string(kMaxDescriptors)};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+    iovec part{const_cast<std::byte *>(bytes.data()), bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (!fds.empty()) {
+        const size_t space = CMSG_SPACE(fds.size_bytes());
+        std::memset(control, 0, space);
+        header.msg_control = control;
+        header.msg_controllen = space;
+        cmsghdr *c = CMSG_FIRSTHDR(&header);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(fds.size_bytes());
+        std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
+    }
+    ssize_t n;
+    do {
+        n = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n >= 0)
+        return {};
+    const int code = errno == EWOULDBLOCK ? EAGAIN
+                     : errno == ENOMEM    ? ENOBUFS  // no kernel memory now: the same remedy
+                     : errno == ENOTCONN  ? EPIPE
+                                          : errno;
+    return Error{code, "send packet of " + std::to_string(bytes.size()) + " bytes"};
+}
+
+Result<void> wait_socket(int socket, short events, int64_t deadline_ns) {
+    for (;;) {
+        const int64_t left = std::max<int64_t>(deadline_ns - monotonic_ns(), 0);
+        const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
+        pollfd entry{socket, events, 0};
+        const int n = ::ppoll(&entry, 1, &timeout, nullptr);
+        if (n > 0) {
+            if (entry.revents & POLLNVAL)
+                return Error{EBADF, "wait for socket"};
+            return {};  // also for POLLHUP and POLLERR: the next call on the socket says why
+        }
+        if (n == 0)
+            return Error{ETIMEDOUT, "wait for socket"};
+        if (errno != EINTR)
+            return Error{errno, "wait for socket"};
+    }
+}
+
+}  // namespace maru::wire
