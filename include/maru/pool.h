@@ -131,8 +131,8 @@ typedef struct maru_reservation {
  * @count:            how many
  * @ret_reservations: room for @count; all or none
  *
- * Each must end in maru_commit() or maru_abort(). 2 MiB and more are aligned to 2 MiB where the page
- * size allows.
+ * Each must end in maru_commit() or maru_abort(). Multiples of 2 MiB are aligned to 2 MiB as long as
+ * an aligned run is free; other lengths are packed, since alignment would leave holes.
  * Thread safety: any thread.
  * Blocking:      never. No message.
  * Return: 0; -EINVAL; -ENOSPC full now (keep your hits, skip this admission); -EOWNERDEAD.

@@ -4,11 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace maru::pool {
 
-// What really stands behind a mapping.
+struct MemoryRange {
+    const void *data = nullptr;
+    uint64_t bytes = 0;
+};
+
+// What really stands behind some mappings.
 struct Backing {
     uint64_t page_bytes = 0;     // 2 MiB when most of it is mapped so, else the base page
     uint64_t huge_bytes = 0;     // in pages of 2 MiB
@@ -30,7 +36,8 @@ class MemoryEnvironment {
     virtual Headroom headroom(int node) = 0;
     // madvise(2): 0 or an errno.
     virtual int advise(void *memory, size_t bytes, int advice) = 0;
-    virtual Backing backing(const void *memory, size_t bytes) = 0;
+    // Reads the process's whole memory map once: not for every call of an API.
+    virtual Backing backing(std::span<const MemoryRange> ranges) = 0;
 };
 
 // This machine. `root` is put before /proc and /sys, for tests.

@@ -21,11 +21,11 @@
 namespace maru::pool {
 
 // One allocation. All three must match when it is named again.
-struct Run {
+struct PageRun {
     uint64_t offset = 0;  // bytes from the start of the pool; page-aligned
     uint64_t length = 0;  // logical bytes; whole pages are charged
     uint64_t generation = 0;
-    auto operator<=>(const Run &) const = default;
+    auto operator<=>(const PageRun &) const = default;
 };
 
 enum class RunStatus : uint8_t {
@@ -61,19 +61,19 @@ class PageAllocator {
 
     // One run of `length` bytes into each element of `out`: all or none. Multiples of 2 MiB are
     // aligned to 2 MiB as long as an aligned run is free.
-    ReserveStatus reserve(uint64_t length, std::span<Run> out);
+    ReserveStatus reserve(uint64_t length, std::span<PageRun> out);
 
     // Moves one allocation along its table.
-    RunStatus apply(AllocationEvent event, const Run &run);
+    RunStatus apply(AllocationEvent event, const PageRun &run);
     // The same for each; statuses (if not empty) has one per run. Returns how many were Ok.
-    size_t apply(AllocationEvent event, std::span<const Run> runs, std::span<RunStatus> statuses = {});
+    size_t apply(AllocationEvent event, std::span<const PageRun> runs, std::span<RunStatus> statuses = {});
     // The same, but nothing changes unless every run can go; the first refusal otherwise.
-    RunStatus apply_all(AllocationEvent event, std::span<const Run> runs);
+    RunStatus apply_all(AllocationEvent event, std::span<const PageRun> runs);
 
     // Free when the run is not allocated now under this generation.
-    AllocationState state(const Run &run) const;
+    AllocationState state(const PageRun &run) const;
     // The allocations in a state, by offset: what a forced close retires, a new marud is told again.
-    std::vector<Run> list(AllocationState state) const;
+    std::vector<PageRun> list(AllocationState state) const;
     // How many allocations are in a state (not Free).
     uint64_t count(AllocationState state) const;
 
@@ -96,6 +96,7 @@ class PageAllocator {
         uint64_t generation = 0;
         uint32_t length = 0;
         AllocationState state = AllocationState::Free;
+        bool claimed = false;  // inside apply_all() only
     };
     struct Tally {
         uint64_t runs = 0;
@@ -104,8 +105,9 @@ class PageAllocator {
     };
 
     explicit PageAllocator(const Config &config);
-    Slot *find(const Run &run, RunStatus *status);
-    void move(Slot &slot, const Run &run, AllocationState to);
+    RunStatus apply_locked(AllocationEvent event, const PageRun &run);
+    Slot *find(const PageRun &run, RunStatus *status);
+    void move(Slot &slot, const PageRun &run, AllocationState to);
     uint32_t pages_of(uint64_t length) const;
     void account(AllocationState state, uint64_t length, int sign);
 

@@ -52,7 +52,8 @@ Result<void> populate_range(const PopulateRange &range, const PopulateOptions &o
                             const std::atomic<bool> &stop,
                             const std::function<void(uint64_t)> &step);
 
-// One thread that populates the segments of one pool in order.
+// One thread that populates the segments of one pool in order. A forked child has not got the thread: it
+// must leak this object, not destroy it.
 class Populator {
   public:
     // Both are called on the populator's thread, never after stop() has returned.
@@ -79,12 +80,10 @@ class Populator {
     Result<void> start();
     // Asks and waits: at most one step, or one open(). Idempotent; not from a hook.
     void stop();
+    bool stopping() const { return stop_.load(std::memory_order_relaxed); }
     Progress progress() const;
     // True: it has ended (whatever the result).
     bool wait(std::chrono::milliseconds timeout) const;
-    // For pthread_atfork's child, where the thread does not exist: forgets it, so that the destructor
-    // does not wait for it.
-    void forget_thread();
 
   private:
     void run();
