@@ -48,15 +48,18 @@ class Directory {
         uint32_t epoch = 0;
         uint32_t max_namespaces = 4096;
         uint64_t max_replicas = 64ull << 20;
+        uint64_t hash_seed = 0;  // random and secret: clients choose the keys of the tables
     };
     explicit Directory(const Config &config);
     ~Directory();
 
     // ---- namespaces: by full text; never removed in one life, so a number never changes meaning
-    wire::Status register_namespace(std::string_view text, NamespaceIndex *ret_index);  // Ok, Again
+    // Ok; Again (max_namespaces); InvalidArgument (empty), TooLarge. UTF-8 is the caller's to check.
+    wire::Status register_namespace(std::string_view text, NamespaceIndex *ret_index);
     bool namespace_exists(NamespaceIndex index) const;
     std::string_view namespace_text(NamespaceIndex index) const;
-    // First describer sets size and format; a later one must agree (Incompatible).
+    // First describer sets size and format; a later one must agree (Incompatible). NotFound;
+    // InvalidArgument (0 bytes); TooLarge (a format over kMaxNamespaceBytes).
     wire::Status describe_namespace(NamespaceIndex index, uint64_t object_bytes,
                                     std::string_view format);
 
@@ -68,38 +71,52 @@ class Directory {
     void set_closing(PoolIndex pool, bool closing);  // refuses commits and acquires
     // Forgets pool and replicas. Only after proof, or when no replica is left.
     void remove_pool(PoolIndex pool);
-    wire::Usage pool_usage(PoolIndex pool) const;  // the bytes the directory knows
+    // What the directory knows: capacity, ready, ready_allocated, retiring, replicas, leases; and
+    // as allocated the pages of committed replicas only.
+    wire::Usage pool_usage(PoolIndex pool) const;
     uint64_t pool_leases(PoolIndex pool) const;
 
     // ---- replicas
-    // Ok, AlreadyPresent, Conflict (outside the pool or a granted segment, misaligned, crossing a
-    // segment's end, overlapping, generation not above the ones its pages had), Incompatible (size),
-    // NoSpace (table). `pool` belongs to the caller: checked before.
+    // Checked in this order, and nothing is changed unless Ok: NotFound (namespace, pool),
+    // InvalidArgument (length or generation 0), Unavailable (pool hidden or closing), Conflict
+    // (outside the pool or a granted segment, misaligned, crossing a segment's end), Incompatible
+    // (size: of the namespace, or of any replica of the object), Conflict (overlapping a READY or
+    // RETIRING replica, generation not above the ones its pages had), AlreadyPresent (READY in the
+    // same domain, its pool visible, and readable by this pool's owner), NoSpace (table).
+    // `pool` belongs to the caller: checked before; item.pool is not looked at.
     wire::CommitResult commit(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item);
     // The same without the duplicate check, for a re-attached worker's word; retiring ones are
-    // registered but never found. Idempotent for an identical (key, pool, range, generation).
+    // registered but never found. Idempotent for an identical (key, pool, range, generation): Ok and
+    // the same id; one that was READY retires if it is told so now. Hidden and closing pools take
+    // it. A second copy in one domain, which no commit could have made, is registered RETIRING.
+    // RETIRING ones without leases come out of take_drained(): set_lease() first.
     wire::CommitResult republish(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item,
                                  bool retiring);
+    // Readable: READY, pool visible, not closing and of tier L1, and either of a scope beyond
+    // Worker or `reader`'s own. A manifest without objects, or with numbers past 2^32, is a miss.
     // Leading readable keys; bit i of `bitmap` (size (n+7)/8, zeroed here) for each readable key.
     uint32_t probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
                    const wire::Manifest &manifest, bool stop_at_miss,
-                   std::span<uint8_t> bitmap) const;
+                   std::span<uint8_t> bitmap) const noexcept;
     // All-or-nothing per key over the manifest. `results` has keys x manifest.objects() places.
-    // At most `lease_room` new leases: beyond it items are Quota. `now_s`: when, for people.
-    // Returns the leases taken.
+    // At most `lease_room` new leases: a key for which there is no room is Quota as a whole (Miss, if
+    // it cannot be read anyway), and with stop_at_miss so are all after it. `now_s`: when, for
+    // people. Returns the leases taken: one per item that is Ok, also if the holder had it already.
     uint32_t acquire(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
                      const wire::Manifest &manifest, bool stop_at_miss, uint32_t lease_room,
                      uint32_t now_s, std::span<wire::AcquireResult> results);
-    // Ok; NotFound (this holder has no such lease: nothing changes); StaleGeneration; StaleEpoch.
+    // One count of it. Ok; NotFound (this holder has no such lease: nothing changes); and for every
+    // name: StaleEpoch, StaleGeneration (also when the slot is free), NotFound (never used).
     wire::Status release(HolderIndex holder, const wire::ReplicaName &name);
-    // Sets the count that `holder` has on one replica (attach, republish); 0 drops it.
+    // Sets the count that `holder` has on one replica (attach, republish), READY or RETIRING; 0
+    // drops it, Ok also when there is none. Denied for a private replica of somebody else.
     wire::Status set_lease(HolderIndex holder, const wire::ReplicaName &name, uint32_t count,
                            uint32_t now_s);
     // What `holder` has on it now; 0 for any name that does not fit. Attach may lower it, never raise.
     uint32_t lease_count(HolderIndex holder, const wire::ReplicaName &name) const;
     void drop_holder(HolderIndex holder);  // ends all its leases
-    uint64_t holder_leases(HolderIndex holder) const;
-    // Attach: every lease of `holder` not set since begin is dropped.
+    uint64_t holder_leases(HolderIndex holder) const;  // the sum of counts, as everywhere
+    // Attach: every lease of `holder` neither set nor acquired since begin is dropped at the end.
     void begin_lease_restore(HolderIndex holder);
     void end_lease_restore(HolderIndex holder);
 
@@ -108,15 +125,19 @@ class Directory {
     // `owner`: whose pool it must be in (Denied), or UINT32_MAX for marud itself.
     wire::Status retire(const wire::ReplicaName &name, HolderIndex owner);
     uint64_t retire_pool(PoolIndex pool);  // all of it; returns how many still have readers
-    // All replicas of an object (key), or of the namespace. fn(pool, name, has_readers) each.
+    // All replicas of an object (key), or of the namespace. fn(pool, name, has_readers)
+    // for each that was READY; it must not call Directory. Returns how many.
     using RetireFn = std::function<void(PoolIndex, const wire::ReplicaName &, bool)>;
     uint64_t retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn);
-    // RETIRING without leases -> FREED: its pages may be committed again. Busy while readers live.
+    // RETIRING without leases -> FREED: its pages may be committed again. Busy while readers live;
+    // InvalidArgument for a READY one; Denied; and as for every name.
     wire::Status reclaim(const wire::ReplicaName &name, HolderIndex owner);
-    // RETIRING replicas whose last lease ended since the last call (by release or drop_holder).
+    // RETIRING replicas whose last lease ended since the last call, by whatever ended it, and the
+    // republished RETIRING ones that have none.
     std::vector<DrainedReplica> take_drained();
 
-    // ---- for people and tests; cursor-paged, never a long walk
+    // ---- for people and tests; cursor-paged, never a long walk: a call may return fewer rows than
+    // `max`, even none, and a cursor to go on with. What exists throughout is listed exactly once.
     struct ReplicaView {
         wire::ReplicaName name;
         NamespaceIndex ns = 0;

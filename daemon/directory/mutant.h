@@ -2,7 +2,18 @@
 //
 // MARU_MUTANT(Name) is the constant false in every build but that of tests/sim, which compiles all
 // of them in (-DMARU_MUTANTS) and chooses at most one at run time: one compilation serves them all.
-// tests/sim/meson.build lists every name with the sentence it breaks.
+// tests/sim/meson.build lists every name with the sentence it breaks. Those of the directory:
+//   AcquireRetiring          lookup.cc   a RETIRING replica is never acquired
+//   ForeignPrivateHit        lookup.cc   a private replica is read by its owner only
+//   HiddenPoolHit            lookup.cc   a hidden or closing pool gives no hits
+//   NamespaceMixUp           lookup.cc   equal keys of two namespaces are two objects
+//   StaleEpochAccepted       lookup.cc   an id of an earlier life names nothing
+//   StaleGenerationAccepted  lookup.cc   a name of memory that was reused names nothing
+//   OverlapCommit            commit.cc   no page belongs to two replicas
+//   OldGenerationCommit      commit.cc   the generations of a page only grow
+//   PartialManifest          acquire.cc  a manifest is acquired as a whole or not at all
+//   DoubleReleaseAccepted    release.cc  a release ends a lease of the caller or nothing
+//   ReuseBeforeRelease       retire.cc   a page is not reused before its last reader is done
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,99 @@
+// Directory::Impl: the tables, and the few operations that more than one file needs.
+//
+// Who changes what: commit.cc installs replicas, retire.cc ends them, acquire.cc and release.cc
+// change leases, lookup.cc and listing.cc only read.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "daemon/directory/directory.h"
+#include "daemon/directory/hash.h"
+#include "daemon/directory/index_table.h"
+#include "daemon/directory/lease_table.h"
+#include "daemon/directory/namespaces.h"
+#include "daemon/directory/records.h"
+#include "daemon/directory/replica_state.h"
+
+namespace maru {
+
+using directory::kNone;
+
+// Items that are looked up together: enough for the memory to answer in parallel, few enough that
+// their lines are still in the first cache when the next step wants them.
+inline constexpr uint32_t kLookupBatch = 32;
+
+struct Directory::Impl {
+    explicit Impl(const Config &cfg)
+        : config(cfg), hash(cfg.hash_seed), namespaces(cfg.max_namespaces),
+          leases(replicas, cfg.hash_seed + 1) {}
+
+    // ---- lookup.cc: reading only, no allocation
+    class ManifestReader;  // manifest_reader.h
+    // Where a batch is: items run over keys, then shards, then parts.
+    struct Place {
+        size_t key = 0;
+        uint32_t shard = 0, part = 0;
+    };
+    // The readable replica, or kNone, of `count` <= kLookupBatch items from `place`, which it moves.
+    void lookup(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
+                const wire::Manifest &manifest, Place &place, uint32_t count,
+                uint32_t *ret_replicas) const noexcept;
+    uint32_t find_object(NamespaceIndex ns, const wire::Key &key) const noexcept;
+    uint32_t hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept;
+    bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,
+                   uint32_t shard, uint32_t part) const noexcept;
+    bool may_read(HolderIndex reader, PoolIndex pool) const noexcept;  // by ownership and scope
+    bool readable(HolderIndex reader, const directory::Replica &replica) const noexcept;
+    uint32_t readable_of(HolderIndex reader, const directory::Object &object) const noexcept;
+    struct Named {
+        wire::Status status = wire::Status::Ok;
+        uint32_t slot = kNone;
+    };
+    Named resolve(const wire::ReplicaName &name) const noexcept;
+    wire::Id id_of(uint32_t slot) const { return wire::make_id(config.epoch, slot + 1); }
+    wire::ReplicaName name_of(uint32_t slot) const { return {id_of(slot), replicas[slot].generation}; }
+
+    // ---- commit.cc
+    bool pool_exists(PoolIndex pool) const { return pool < pools.size() && pools[pool]; }
+    uint32_t same_placement(const directory::Object &object, PoolIndex pool) const noexcept;
+    wire::CommitResult install(NamespaceIndex ns, uint32_t object, PoolIndex pool,
+                               const wire::CommitItem &item, const directory::PageMap::Range &range,
+                               directory::ReplicaEvent event);
+    void set_gate(PoolIndex pool);
+    uint32_t published(uint32_t object, PoolIndex pool, const wire::CommitItem &item) const;
+    bool ready_in_domain(const directory::Object &object, PoolIndex pool) const;
+
+    // ---- retire.cc
+    uint64_t page_bytes_of(const directory::Replica &replica) const;  // what the pool charges
+    void retire(uint32_t slot);                                       // READY -> RETIRING
+    void forget(uint32_t slot, directory::ReplicaEvent event);        // -> FREED, leases included
+    void remove_object(uint32_t slot);
+
+    // ---- acquire.cc, release.cc
+    bool take_lease(HolderIndex reader, uint32_t slot, bool room, uint32_t now_s,
+                    wire::AcquireResult &ret_result);
+    bool release_one(HolderIndex holder, uint32_t slot);
+    void queue_if_drained(uint32_t slot);
+    void ended(uint32_t slot, uint64_t count);  // `count` leases on it are gone
+
+    // ---- listing.cc, invariants.cc
+    ReplicaView view_of(uint32_t slot) const;
+    std::string check_objects() const;
+    std::string check_replicas() const;
+    std::string check_pools() const;
+
+    Config config;
+    directory::KeyHash hash;
+    directory::Namespaces namespaces;
+    directory::Objects objects;
+    directory::Replicas replicas;
+    directory::IndexTable table;  // of objects
+    directory::LeaseTable leases;
+    std::vector<std::optional<directory::Pool>> pools;
+    std::vector<directory::PoolGate> gates;  // beside pools
+    std::vector<PoolIndex> free_pools;
+    std::vector<uint32_t> drained;
+};
+
+}  // namespace maru

@@ -1,0 +1,45 @@
+// Probe: promises nothing, takes nothing, allocates nothing.
+#include <algorithm>
+#include <cassert>
+
+#include "daemon/directory/manifest_reader.h"
+
+namespace maru {
+
+uint32_t Directory::probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
+                          const wire::Manifest &manifest, bool stop_at_miss,
+                          std::span<uint8_t> bitmap) const noexcept {
+    const size_t bytes = keys.size() / 8 + (keys.size() % 8 != 0);
+    assert(bitmap.size() >= bytes);
+    std::fill_n(bitmap.begin(), bytes, uint8_t{0});
+    const uint64_t per_key = objects_of(manifest);
+    if (!per_key || !impl_->namespaces.contains(ns))
+        return 0;
+
+    Impl::ManifestReader items(*impl_, reader, ns, keys, manifest);
+    size_t prefix = 0;
+    size_t key = 0;
+    uint8_t byte = 0;
+    for (; key < keys.size(); ++key) {
+        bool hit = true;
+        for (uint64_t item = 0; hit && item < per_key; ++item)
+            hit = items.next() != kNone;
+        if (hit) {
+            byte = static_cast<uint8_t>(byte | 1u << key % 8);
+            prefix += prefix == key;
+        } else if (stop_at_miss) {
+            break;
+        } else {
+            items.skip_key();
+        }
+        if (key % 8 == 7) {
+            bitmap[key / 8] = byte;
+            byte = 0;
+        }
+    }
+    if (byte)
+        bitmap[key / 8] = byte;
+    return static_cast<uint32_t>(prefix);
+}
+
+}  // namespace maru

@@ -1,0 +1,148 @@
+// Retire and reclaim: READY -> RETIRING -> FREED, and the end of a whole pool.
+#include "daemon/directory/impl.h"
+#include "daemon/directory/mutant.h"
+
+namespace maru {
+
+using directory::NamespaceRing;
+using directory::Object;
+using directory::ObjectRing;
+using directory::PageMap;
+using directory::Pool;
+using directory::PoolRing;
+using directory::Replica;
+using directory::ReplicaEvent;
+using wire::Status;
+
+uint64_t Directory::Impl::page_bytes_of(const Replica &replica) const {
+    const uint64_t page = pools[replica.pool]->spec.page_bytes;
+    const uint64_t length = objects[replica.object].length;
+    return (length / page + (length % page != 0)) * page;
+}
+
+void Directory::Impl::retire(uint32_t slot) {
+    Replica &replica = replicas[slot];
+    directory::transition(replica.state, ReplicaEvent::Retire);
+    Object &object = objects[replica.object];
+    ObjectRing::remove(replicas, object.first_replica, slot);
+    ObjectRing::push_back(replicas, object.first_replica, slot);
+    Pool &pool = *pools[replica.pool];
+    pool.ready_bytes -= object.length;
+    pool.ready_allocated_bytes -= page_bytes_of(replica);
+    pool.retiring_bytes += page_bytes_of(replica);
+}
+
+void Directory::Impl::forget(uint32_t slot, ReplicaEvent event) {
+    Replica &replica = replicas[slot];
+    Pool &pool = *pools[replica.pool];
+    Object &object = objects[replica.object];
+    if (replica.state == ReplicaState::Ready) {
+        pool.ready_bytes -= object.length;
+        pool.ready_allocated_bytes -= page_bytes_of(replica);
+    } else {
+        pool.retiring_bytes -= page_bytes_of(replica);
+    }
+    pool.leases -= leases.end_all(slot);
+    if (const std::optional<PageMap::Range> range = pool.pages.locate(replica.offset, object.length))
+        pool.pages.release(*range);
+    directory::transition(replica.state, event);
+    replica.drained = false;
+    PoolRing::remove(replicas, pool.first_replica, slot);
+    --pool.replicas;
+    --namespaces[object.ns].replicas;
+    ObjectRing::remove(replicas, object.first_replica, slot);
+    if (object.first_replica == kNone)
+        remove_object(replica.object);
+    replicas.release(slot);
+}
+
+void Directory::Impl::remove_object(uint32_t slot) {
+    Object &object = objects[slot];
+    directory::NamespaceRecord &ns = namespaces[object.ns];
+    table.erase(hash_of(object.ns, object.key), slot);
+    NamespaceRing::remove(objects, ns.first_object, slot);
+    --ns.objects;
+    object.ns = 0;
+    objects.release(slot);
+}
+
+Status Directory::retire(const wire::ReplicaName &name, HolderIndex owner) {
+    Impl &impl = *impl_;
+    const Impl::Named named = impl.resolve(name);
+    if (named.status != Status::Ok)
+        return named.status;
+    const Replica &replica = impl.replicas[named.slot];
+    if (owner != UINT32_MAX && impl.gates[replica.pool].owner != owner)
+        return Status::Denied;
+    if (replica.state == ReplicaState::Ready)
+        impl.retire(named.slot);
+    return replica.leases ? Status::Pending : Status::Ok;
+}
+
+Status Directory::reclaim(const wire::ReplicaName &name, HolderIndex owner) {
+    Impl &impl = *impl_;
+    const Impl::Named named = impl.resolve(name);
+    if (named.status != Status::Ok)
+        return named.status;
+    const Replica &replica = impl.replicas[named.slot];
+    if (owner != UINT32_MAX && impl.gates[replica.pool].owner != owner)
+        return Status::Denied;
+    if (replica.state != ReplicaState::Retiring)
+        return Status::InvalidArgument;
+    if (replica.leases && !MARU_MUTANT(ReuseBeforeRelease))
+        return Status::Busy;
+    impl.forget(named.slot, ReplicaEvent::Reclaim);
+    return Status::Ok;
+}
+
+uint64_t Directory::retire_pool(PoolIndex pool_index) {
+    Impl &impl = *impl_;
+    if (!impl.pool_exists(pool_index))
+        return 0;
+    uint64_t read = 0;
+    const uint32_t head = impl.pools[pool_index]->first_replica;
+    for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(impl.replicas, head, slot)) {
+        if (impl.replicas[slot].state == ReplicaState::Ready)
+            impl.retire(slot);
+        read += impl.replicas[slot].leases != 0;
+    }
+    return read;
+}
+
+uint64_t Directory::retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn) {
+    Impl &impl = *impl_;
+    if (!impl.namespaces.contains(ns))
+        return 0;
+    uint64_t retired = 0;
+    const auto retire_all = [&](const Object &object) {
+        // The READY ones are in front, and each goes to the back.
+        while (impl.replicas[object.first_replica].state == ReplicaState::Ready) {
+            const uint32_t slot = object.first_replica;
+            impl.retire(slot);
+            ++retired;
+            fn(impl.replicas[slot].pool, impl.name_of(slot), impl.replicas[slot].leases != 0);
+        }
+    };
+    if (key) {
+        if (const uint32_t object = impl.find_object(ns, *key); object != kNone)
+            retire_all(impl.objects[object]);
+        return retired;
+    }
+    const uint32_t head = impl.namespaces[ns].first_object;
+    for (uint32_t slot = head; slot != kNone; slot = NamespaceRing::next(impl.objects, head, slot))
+        retire_all(impl.objects[slot]);
+    return retired;
+}
+
+void Directory::remove_pool(PoolIndex pool_index) {
+    Impl &impl = *impl_;
+    if (!impl.pool_exists(pool_index))
+        return;
+    while (impl.pools[pool_index]->first_replica != kNone)
+        impl.forget(impl.pools[pool_index]->first_replica, ReplicaEvent::Remove);
+    impl.pools[pool_index].reset();
+    impl.gates[pool_index] = {};
+    impl.free_pools.push_back(pool_index);
+}
+
+}  // namespace maru
