@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "libmaru/base/clock.h"
@@ -164,6 +166,18 @@ TEST_F(ListenSocket, OfRacingStartersExactlyOneOwnsThePath) {
         for (int fd : {go[0], done[0], done[1], stop[0]})
             ::close(fd);
     }
+}
+
+// The race above is rarely lost without a lock; this is what makes it impossible.
+TEST_F(ListenSocket, AStarterWaitsForTheOneBeforeIt) {
+    listen_seqpacket(path_, 0600)->reset();
+    UniqueFd lock(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+    auto starter = std::async(std::launch::async, [&] { return listen_seqpacket(path_, 0600); });
+    ASSERT_EQ(starter.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+    ASSERT_EQ(connect_seqpacket(path_, in_ms(0)).error().code, ECONNREFUSED);  // not touched yet
+    lock.reset();
+    EXPECT_TRUE(starter.get().ok());
 }
 
 TEST_F(ListenSocket, PathsAreCheckedBeforeTheKernelCutsThem) {
