@@ -1,0 +1,40 @@
+// Connection: one client's socket as the loop keeps it.
+//
+// Stages: on kernels without SO_PEERPIDFD a connection waits for its first packet's credentials
+// before Service hears of it; it is open until either side ends it; while it closes nothing more is
+// read from it, and what was queued is sent for a bounded time.
+#pragma once
+
+#include <string>
+
+#include "daemon/event/event_source.h"
+#include "daemon/event/peer.h"
+#include "daemon/event/send_queue.h"
+#include "daemon/protocol/service.h"
+
+namespace maru {
+
+class Host;
+
+struct Connection {
+    enum class Stage : uint8_t { AwaitCredentials, Open, Closing, Dead };
+
+    Host *host = nullptr;
+    ConnectionId id = 0;
+    UniqueFd socket;
+    PeerCredentials peer;
+    ProcessId64 process = 0;    // 0 while AwaitCredentials
+    Stage stage = Stage::Open;
+    bool by_credentials = false;  // every packet must come from peer.pid
+    bool told_service = false;    // connection_opened() was called, connection_closed() is owed
+    bool takes_fds = false;       // SO_PASSRIGHTS is on
+    bool retry = false;           // in Host's retry list
+    uint32_t in_flight = 0;       // requests given to Service that have no reply yet
+    uint32_t interest = 0;        // what epoll watches
+    SendQueue queue;
+    EventSource source;
+    TimeNs last_packet = 0;
+    TimeNs close_deadline = 0;
+};
+
+}  // namespace maru

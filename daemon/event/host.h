@@ -1,0 +1,178 @@
+// Host: the world around Service. It owns clients' sockets, processes' pidfds, segments and records,
+// turns packets into Service calls and Service's wishes into system calls.
+//
+// Everything here runs on the loop thread and returns at once; what may block is the reaper's. A
+// client gets a bounded number of packets per turn, a bounded queue and a bounded number of
+// connections, so that no client can delay another. Service is never called from inside an Effects
+// call: what an Effects call causes happens when the current turn ends.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/event/connection.h"
+#include "daemon/event/fdstore.h"
+#include "daemon/event/journal.h"
+#include "daemon/event/process_watch.h"
+#include "daemon/event/reaper.h"
+#include "daemon/event/segments.h"
+#include "daemon/event/session_store.h"
+#include "libmaru/wire/codec.h"
+#include "libmaru/wire/packet_socket.h"
+
+namespace maru {
+
+struct HostOptions {
+    AdminRule admin;
+    uint32_t connections_per_uid = 512;
+    uint32_t max_in_flight = wire::kMaxInFlight;
+    uint32_t spin_us = 0;
+    bool use_peer_pidfd = true;  // false: as on a kernel without it (tests)
+};
+
+class Host final : public Effects, private SegmentFacts {
+  public:
+    static constexpr int kPacketsPerTurn = 16;
+    // A client whose queue is longer is not read from until it has read.
+    static constexpr size_t kPauseBytes = wire::kMaxSendQueueBytes / 4;
+    static constexpr TimeNs kCloseGrace = 2'000'000'000;
+
+    Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
+         HostOptions options, std::function<void()> on_reload);
+    ~Host() override;
+
+    // `service` is made with this as its Effects, so it comes second; it must outlive the loop.
+    Result<void> start(Service &service);
+    void set_options(const HostOptions &options) { options_ = options; }
+
+    // Before the first client. `progress`: after each record.
+    void restore(const std::vector<SessionRecord> &records,
+                 std::map<std::string, UniqueFd> stored, const std::function<void()> &progress);
+
+    void accept_client(UniqueFd socket);
+    void refuse_client(UniqueFd socket);  // accepted only to be closed
+    // Polls clients that were active a moment ago, for up to spin_us after the last packet.
+    void spin();
+    // Sends what is queued and closes everything. `on_done` once, when all is sent or too late.
+    void shutdown(TimeNs deadline, std::function<void()> on_done);
+    bool stop_reaper(int timeout_ms) { return reaper_.stop(timeout_ms); }
+    size_t connections() const { return connections_.size(); }
+    void reload_requested() { reload_wanted_ = true; }
+
+    // Effects
+    void reply(ConnectionId to, const wire::Reply &reply,
+               std::span<const SegmentRef> segments) override;
+    void event(ConnectionId to, const wire::Event &event) override;
+    void close_connection(ConnectionId connection, std::string_view why) override;
+    void create_segment(SegmentRef segment, const SegmentSpec &spec) override;
+    void seal_segment(SegmentRef segment) override;
+    void prove_segment(SegmentRef segment) override;
+    void drop_segment(SegmentRef segment) override;
+    void save_session(const SessionRecord &record) override;
+    void remove_session(wire::Id session) override;
+    void reload() override;
+    void log(int priority, std::string_view message, wire::Id session) override;
+
+  private:
+    // Every entry from the loop is one: it looks for a stall first and settles what is due last.
+    class Turn;
+
+    void segment_created(SegmentRef segment,
+                         const Result<Service::CreatedSegment> &result) override;
+    void segment_sealed(SegmentRef segment, const Result<void> &result) override;
+    void segment_proven(SegmentRef segment, Service::Proof proof) override;
+
+    // host.cc
+    void begin_turn();
+    void end_turn();
+    void set_timers();
+    void process_exited(ProcessId64 process);
+    static int on_timer(sd_event_source *, uint64_t, void *userdata);
+    static int on_pulse(sd_event_source *, uint64_t, void *userdata);
+    static int on_retry(sd_event_source *, uint64_t, void *userdata);
+    static int on_reaper(sd_event_source *, int, uint32_t, void *userdata);
+
+    // host_connection.cc
+    static int on_socket(sd_event_source *, int, uint32_t events, void *userdata);
+    bool bind_peer(Connection &client, UniqueFd pidfd);
+    void client_ready(Connection &client, uint32_t events);
+    int read_packets(Connection &client, int limit);  // how many were handled
+    void handle_packet(Connection &client, wire::Packet &packet);
+    bool check_sender(Connection &client, const wire::Packet &packet);
+    void handle_request(Connection &client, const wire::Request &request, wire::Packet &packet);
+    void send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+              uint64_t reply_id);
+    void after_send(Connection &client, SendOutcome outcome);
+    void begin_close(Connection &client, std::string_view why);
+    void kill(Connection &client);      // no more sending: dead at the end of the turn
+    void bury(ConnectionId id);         // end of turn
+    void update_interest(Connection &client);
+    void want_retry(Connection &client);
+    void close_fds(uint32_t uid, std::vector<UniqueFd> &fds);
+    void log_client(const Connection &client, int priority, std::string_view message);
+    Connection *find(ConnectionId id);
+    uint32_t segment_uid(SegmentRef segment) const;
+
+    sd_event *loop_;
+    Journal &journal_;
+    FdStore &fdstore_;  // these three are Daemon's and outlive this
+    SessionStore store_;
+    HostOptions options_;
+    std::function<void()> on_reload_;
+    Service *service_ = nullptr;
+
+    Reaper reaper_;
+    Segments segments_;
+    ProcessWatch processes_;
+    wire::Decoder decoder_;
+    wire::Encoder encoder_;
+    std::vector<std::byte> frame_;  // one for all: a packet is handled before the next is read
+
+    std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::unordered_map<uint32_t, uint32_t> connections_of_uid_;
+    ConnectionId next_connection_ = 1;
+    std::vector<ConnectionId> dying_;    // buried at the end of the turn
+    std::vector<ConnectionId> closing_;  // with something left to send
+    std::vector<ConnectionId> retries_;
+    std::vector<ConnectionId> active_;  // for spin()
+    uint32_t acting_uid_ = 0;           // whose request Service is handling
+    std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal
+
+    EventSource timer_, pulse_, retry_timer_, reaper_source_;
+    TimeNs now_ = 0;        // of the current turn
+    TimeNs last_turn_ = 0;
+    TimeNs timer_at_ = INT64_MAX;
+    bool pulse_on_ = false;
+    int depth_ = 0;
+    bool sweep_wanted_ = false;
+    bool reload_wanted_ = false;
+    std::vector<UniqueFd> spent_;
+    std::function<void()> on_shutdown_;
+    TimeNs shutdown_deadline_ = INT64_MAX;
+    int64_t spin_ns_ = 0;   // adapted between an eighth of spin_us and all of it
+    // A client must not be able to fill the journal: a bucket of lines that refills with time.
+    double log_tokens_ = 0;
+    TimeNs log_refilled_ = 0;
+    uint64_t log_suppressed_ = 0;
+};
+
+class Host::Turn {
+  public:
+    explicit Turn(Host &host) : host_(host) {
+        if (host_.depth_++ == 0)
+            host_.begin_turn();
+    }
+    ~Turn() {
+        if (host_.depth_ == 1)
+            host_.end_turn();
+        --host_.depth_;
+    }
+    Turn(const Turn &) = delete;
+    Turn &operator=(const Turn &) = delete;
+
+  private:
+    Host &host_;
+};
+
+}  // namespace maru

@@ -1,0 +1,438 @@
+// Host: clients' sockets, from accept to the reaper.
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "daemon/event/host.h"
+#include "daemon/event/listener.h"
+#include "libmaru/base/clock.h"
+#include "libmaru/base/random.h"
+
+namespace maru {
+
+Connection *Host::find(ConnectionId id) {
+    auto found = connections_.find(id);
+    return found == connections_.end() ? nullptr : found->second.get();
+}
+
+// ---- arrival -----------------------------------------------------------------------------------
+
+void Host::refuse_client(UniqueFd socket) {
+    auto peer = peer_credentials(socket.get());
+    reaper_.close(peer ? peer->uid : 0, std::move(socket));
+}
+
+void Host::accept_client(UniqueFd socket) {
+    Turn turn(*this);
+    auto client = std::make_unique<Connection>();
+    client->host = this;
+    client->id = next_connection_++;
+    auto peer = peer_credentials(socket.get());
+    if (!peer) {
+        log_client(*client, 4, "client refused: " + describe(peer.error()));
+        reaper_.close(UINT32_MAX, std::move(socket));
+        return;
+    }
+    client->peer = std::move(*peer);
+    client->socket = std::move(socket);
+    uint32_t uid = client->peer.uid;
+    auto turn_away = [&](const std::string &why) {
+        log_client(*client, 4, "client refused: " + why);
+        reaper_.close(uid, std::move(client->socket));
+    };
+    if (connections_of_uid_[uid] >= options_.connections_per_uid)
+        return turn_away("this user has " + std::to_string(options_.connections_per_uid) +
+                         " connections, as many as limits.connections_per_uid allows");
+    // Until its queue is worked off: every connection is a descriptor to close later.
+    if (!reaper_.room(uid))
+        return turn_away("too many of this user's descriptors are waiting to be closed");
+
+    sd_event_source *source = nullptr;
+    if (sd_event_add_io(loop_, &source, client->socket.get(), EPOLLIN, on_socket, client.get()) < 0)
+        return turn_away("no memory");
+    client->source.reset(source);
+    client->interest = EPOLLIN;
+    client->last_packet = now_;
+    Connection &added = *client;
+    ++connections_of_uid_[uid];
+    connections_.emplace(added.id, std::move(client));
+
+    auto pidfd = options_.use_peer_pidfd ? peer_pidfd(added.socket.get())
+                                         : Result<UniqueFd>(Error{ENOPROTOOPT, "SO_PEERPIDFD"});
+    if (pidfd) {
+        bind_peer(added, std::move(*pidfd));
+    } else if (pidfd.error().code == ENOPROTOOPT && added.peer.pid != 0) {
+        added.stage = Connection::Stage::AwaitCredentials;
+        added.by_credentials = true;
+    } else if (pidfd.error().code == ENOPROTOOPT) {
+        begin_close(added, "the client's process cannot be seen from here: run marud on the host or "
+                           "share its pid namespace, or use Linux 6.5");
+    } else {
+        kill(added);  // ESRCH: it has ended already
+    }
+}
+
+// Tells Service of the client. False: it is being closed instead.
+bool Host::bind_peer(Connection &client, UniqueFd pidfd) {
+    ProcessFacts facts = read_process(client.peer.pid, pidfd.get());
+    ProcessWatch::Process &process =
+        processes_.add(std::move(pidfd), client.peer.pid, facts.start_time);
+    ++process.connections;
+    client.process = process.id;
+    client.stage = Connection::Stage::Open;
+    client.told_service = true;
+    Peer peer;
+    peer.uid = client.peer.uid;
+    peer.gid = client.peer.gid;
+    peer.pid = client.peer.pid;
+    peer.start_time = facts.start_time;
+    peer.process = process.id;
+    peer.admin = is_admin(client.peer, options_.admin);
+    peer.command = facts.command;
+    acting_uid_ = client.peer.uid;
+    service_->connection_opened(client.id, peer, client.by_credentials ? random_nonce() : 0, now_);
+    if (process.ended)  // it will not be reported a second time
+        service_->process_exited(process.id, now_);
+    return client.stage == Connection::Stage::Open;
+}
+
+// On kernels without SO_PEERPIDFD: each packet says who sent it, and it must always be the same
+// living process; the nonce of hello makes it answer once more after its pidfd was opened.
+bool Host::check_sender(Connection &client, const wire::Packet &packet) {
+    if (!client.by_credentials)
+        return true;
+    auto sender = static_cast<uint32_t>(std::max<pid_t>(packet.sender_pid, 0));
+    if (client.stage == Connection::Stage::AwaitCredentials) {
+        client.peer.pid = sender;
+        auto pidfd = open_pidfd(sender);
+        if (!pidfd) {
+            begin_close(client, "cannot tell who sent the first packet: " +
+                                    describe(pidfd.error()));
+            return false;
+        }
+        return bind_peer(client, std::move(*pidfd));
+    }
+    ProcessWatch::Process *process = processes_.find(client.process);
+    if (sender == client.peer.pid && process && !process_ended(process->pidfd.get()))
+        return true;
+    begin_close(client, "a packet came from process " + std::to_string(sender) +
+                            " over the connection of process " + std::to_string(client.peer.pid));
+    return false;
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+int Host::on_socket(sd_event_source *, int, uint32_t events, void *userdata) {
+    auto *client = static_cast<Connection *>(userdata);
+    Host &self = *client->host;
+    Turn turn(self);
+    self.client_ready(*client, events);
+    return 0;
+}
+
+void Host::client_ready(Connection &client, uint32_t events) {
+    if (client.stage == Connection::Stage::Dead)
+        return;
+    if ((events & EPOLLOUT) && !client.queue.empty())
+        after_send(client, client.queue.flush(client.socket.get(), spent_));
+    if (client.stage == Connection::Stage::Dead)
+        return;
+    // What the peer sent before it went is still read, in order, until the end of the stream.
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        if (client.stage == Connection::Stage::Closing) {
+            if (events & (EPOLLHUP | EPOLLERR))
+                kill(client);
+        } else {
+            read_packets(client, kPacketsPerTurn);
+        }
+    }
+    if (client.stage != Connection::Stage::Dead)
+        update_interest(client);
+}
+
+int Host::read_packets(Connection &client, int limit) {
+    int handled = 0;
+    while (handled < limit && client.stage <= Connection::Stage::Open) {
+        auto packet = wire::receive_packet(client.socket.get(), frame_);
+        if (!packet) {
+            int code = packet.error().code;
+            if (code != EAGAIN && code != ENOBUFS && code != ENOMEM)
+                kill(client);
+            break;
+        }
+        ++handled;
+        acting_uid_ = client.peer.uid;
+        handle_packet(client, *packet);
+        close_fds(client.peer.uid, packet->fds);  // what was not adopted
+        if (client.queue.bytes() > kPauseBytes || !reaper_.room(client.peer.uid))
+            break;
+    }
+    if (handled > 0) {
+        client.last_packet = now_;
+        if (options_.spin_us > 0 &&
+            std::find(active_.begin(), active_.end(), client.id) == active_.end())
+            active_.push_back(client.id);
+    }
+    return handled;
+}
+
+void Host::handle_packet(Connection &client, wire::Packet &packet) {
+    if (!check_sender(client, packet))
+        return;
+    if (packet.truncated)
+        return begin_close(client, "a packet is larger than " +
+                                       std::to_string(wire::kMaxFrameBytes) + " bytes");
+    const wire::Request *request = decoder_.request(packet.bytes);
+    if (!request) {
+        const wire::DecodeError &error = decoder_.error();
+        if (error.request_id == 0)
+            return begin_close(client, "a packet is not a message: " + error.message);
+        ++client.in_flight;
+        service_->refuse(client.id, error.request_id, error.status, error.message, now_);
+        return;
+    }
+    ++client.in_flight;
+    if (client.in_flight > options_.max_in_flight) {
+        service_->refuse(client.id, request->id, wire::Status::Again,
+                         "more than " + std::to_string(options_.max_in_flight) +
+                             " requests of this connection are unanswered",
+                         now_);
+        return;
+    }
+    if (packet.fds_lost) {
+        service_->refuse(client.id, request->id, wire::Status::FdLimit,
+                         "marud has no room for the descriptors of this request now", now_);
+        return;
+    }
+    handle_request(client, *request, packet);
+}
+
+void Host::handle_request(Connection &client, const wire::Request &request, wire::Packet &packet) {
+    std::vector<AttachedDescriptor> found;
+    // Anywhere else descriptors are refused unseen.
+    bool looked_at = std::holds_alternative<wire::AttachPoolRequest>(request.body);
+    for (const UniqueFd &fd : packet.fds)
+        found.push_back(looked_at ? inspect_descriptor(fd.get()) : AttachedDescriptor{});
+    bool done_attaching = std::holds_alternative<wire::AttachDoneRequest>(request.body);
+    service_->handle(client.id, request, found, now_);
+    if (!packet.fds.empty()) {
+        auto adopted = service_->adopted_descriptors();
+        for (size_t i = 0; i < packet.fds.size() && i < adopted.size(); ++i)
+            if (adopted[i].pool != 0)
+                segments_.adopt(adopted[i], std::move(packet.fds[i]), client.peer.uid, false);
+        std::erase_if(packet.fds, [](const UniqueFd &fd) { return !fd; });
+    }
+    if (done_attaching && client.takes_fds) {
+        client.takes_fds = false;
+        set_pass_rights(client.socket.get(), false);
+    }
+}
+
+void Host::spin() {
+    if (options_.spin_us == 0 || active_.empty())
+        return;
+    const int64_t full = static_cast<int64_t>(options_.spin_us) * 1000;
+    if (spin_ns_ == 0 || spin_ns_ > full)
+        spin_ns_ = full;
+    // Others wait while we poll these few, so the whole of it is bounded, too.
+    constexpr int64_t kLongest = 2'000'000;
+    const int64_t begin = boottime_ns();
+    int64_t last = begin, now = begin;
+    bool found = false;
+    do {
+        Turn turn(*this);
+        for (size_t i = 0; i < active_.size(); ++i) {
+            Connection *client = find(active_[i]);
+            if (!client || client->stage != Connection::Stage::Open || !client->queue.empty())
+                continue;
+            if (read_packets(*client, kPacketsPerTurn) > 0) {
+                found = true;
+                last = now_;
+            }
+        }
+        now = now_;
+    } while (now - last < spin_ns_ && now - begin < kLongest);
+    // Nothing came: wait for it asleep next time, and try for less long; something came: it pays.
+    spin_ns_ = found ? std::min(full, spin_ns_ * 2) : std::max(full / 8, spin_ns_ / 2);
+    std::erase_if(active_, [&](ConnectionId id) {
+        Connection *client = find(id);
+        return !client || now - client->last_packet > 4 * full;
+    });
+}
+
+// ---- writing -----------------------------------------------------------------------------------
+
+void Host::reply(ConnectionId to, const wire::Reply &reply, std::span<const SegmentRef> segments) {
+    Connection *client = find(to);
+    if (!client || client->stage == Connection::Stage::Dead)
+        return;
+    if (client->in_flight > 0)
+        --client->in_flight;
+    if (const auto *attach = std::get_if<wire::AttachReply>(&reply.body);
+        attach && !attach->missing_pools.empty()) {
+        // Before the reply that asks for them.
+        client->takes_fds = true;
+        set_pass_rights(client->socket.get(), true);
+    }
+    wire::Reply refusal{reply.id, {}};
+    auto refuse = [&](wire::Status status, std::string_view message) {
+        refusal.body = wire::StatusOnly{status, message, 0};
+        return encoder_.reply(refusal);
+    };
+    std::vector<UniqueFd> fds;
+    auto frame = encoder_.reply(reply);
+    if (!frame)
+        frame = refuse(wire::Status::Internal, frame.error().message);
+    for (const SegmentRef &segment : segments) {
+        fds.emplace_back(::fcntl(segments_.fd(segment), F_DUPFD_CLOEXEC, 3));
+        if (fds.back())
+            continue;
+        fds.pop_back();
+        close_fds(client->peer.uid, fds);
+        frame = refuse(wire::Status::FdLimit, "marud has no descriptor left for this segment now");
+        break;
+    }
+    if (frame)
+        send(*client, *frame, std::move(fds), reply.id);
+}
+
+void Host::event(ConnectionId to, const wire::Event &event) {
+    Connection *client = find(to);
+    if (!client || client->stage == Connection::Stage::Dead)
+        return;
+    if (auto frame = encoder_.event(event))
+        send(*client, *frame, {}, 0);
+    else
+        log_client(*client, 3, "event not sent: " + describe(frame.error()));
+}
+
+void Host::send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+                uint64_t reply_id) {
+    after_send(client, client.queue.send(client.socket.get(), frame, std::move(fds), reply_id,
+                                         spent_));
+}
+
+void Host::after_send(Connection &client, SendOutcome outcome) {
+    // What was sent left duplicates of its descriptors.
+    close_fds(client.peer.uid, spent_);
+    // A reply whose descriptors cannot pass becomes one that says so; what is behind it goes on.
+    while (outcome == SendOutcome::TooManyFds) {
+        wire::Reply refusal{client.queue.front_reply_id(),
+                            wire::StatusOnly{wire::Status::FdLimit,
+                                             "the descriptor cannot be passed now", 0}};
+        auto frame = encoder_.reply(refusal);
+        if (!frame)
+            return kill(client);
+        client.queue.replace_front(*frame, spent_);
+        close_fds(client.peer.uid, spent_);
+        outcome = client.queue.flush(client.socket.get(), spent_);
+    }
+    if (outcome == SendOutcome::Gone)
+        return kill(client);
+    if (outcome == SendOutcome::NoMemory)
+        want_retry(client);
+    if (client.queue.overflown()) {
+        log_client(client, 4, "client closed: it asks and does not read its replies");
+        return kill(client);
+    }
+    if (client.queue.empty() && client.stage == Connection::Stage::Closing)
+        return kill(client);
+    update_interest(client);
+}
+
+void Host::update_interest(Connection &client) {
+    uint32_t interest = 0;
+    if (client.stage <= Connection::Stage::Open && client.queue.bytes() <= kPauseBytes) {
+        if (reaper_.room(client.peer.uid))
+            interest |= EPOLLIN;
+        else
+            want_retry(client);  // nobody tells when there is room again
+    }
+    if (!client.queue.empty() && !client.retry)
+        interest |= EPOLLOUT;
+    if (interest == client.interest || !client.source)
+        return;
+    client.interest = interest;
+    sd_event_source_set_io_events(client.source.get(), interest);
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+void Host::close_connection(ConnectionId connection, std::string_view why) {
+    if (Connection *client = find(connection))
+        begin_close(*client, why);
+}
+
+void Host::begin_close(Connection &client, std::string_view why) {
+    if (client.stage >= Connection::Stage::Closing)
+        return;
+    if (!why.empty())
+        log_client(client, 5, "client closed: " + std::string(why));
+    client.stage = Connection::Stage::Closing;
+    client.close_deadline = now_ + kCloseGrace;
+    if (client.queue.empty())
+        return kill(client);
+    closing_.push_back(client.id);
+    update_interest(client);
+}
+
+void Host::kill(Connection &client) {
+    if (client.stage == Connection::Stage::Dead)
+        return;
+    client.stage = Connection::Stage::Dead;
+    sd_event_source_set_enabled(client.source.get(), SD_EVENT_OFF);
+    dying_.push_back(client.id);
+}
+
+void Host::bury(ConnectionId id) {
+    auto found = connections_.find(id);
+    if (found == connections_.end())
+        return;
+    std::unique_ptr<Connection> client = std::move(found->second);
+    connections_.erase(found);
+    uint32_t uid = client->peer.uid;
+    if (auto count = connections_of_uid_.find(uid);
+        count != connections_of_uid_.end() && --count->second == 0)
+        connections_of_uid_.erase(count);
+    std::erase(closing_, id);
+    client->source.reset();
+    client->queue.clear(spent_);
+    close_fds(uid, spent_);
+    // The peer sees the end now, whatever the close in the reaper waits for.
+    ::shutdown(client->socket.get(), SHUT_RDWR);
+    reaper_.close(uid, std::move(client->socket));
+    if (ProcessWatch::Process *process = processes_.find(client->process)) {
+        --process->connections;
+        sweep_wanted_ = true;
+    }
+    if (client->told_service)
+        service_->connection_closed(id, now_);
+}
+
+void Host::log_client(const Connection &client, int priority, std::string_view message) {
+    constexpr double kBurst = 20, kPerSecond = 2;
+    log_tokens_ = std::min(kBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) *
+                                                     kPerSecond / 1e9);
+    log_refilled_ = now_;
+    if (log_tokens_ < 1) {
+        ++log_suppressed_;
+        return;
+    }
+    log_tokens_ -= 1;
+    std::string text(message);
+    text += " (uid " + std::to_string(client.peer.uid) + ", pid " + std::to_string(client.peer.pid) +
+            ")";
+    if (log_suppressed_ > 0)
+        text += "; " + std::to_string(std::exchange(log_suppressed_, 0)) +
+                " messages about clients before this one were suppressed";
+    journal_.log(priority, text,
+                 {{"MESSAGE_ID", message_id::kClientRefused},
+                  {"MARU_UID", std::to_string(client.peer.uid)},
+                  {"MARU_PID", std::to_string(client.peer.pid)}});
+}
+
+}  // namespace maru

@@ -1,0 +1,169 @@
+#include "daemon/event/reaper.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cassert>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace maru {
+namespace {
+constexpr auto kIdleThreadLife = std::chrono::seconds(5);
+}
+
+struct Reaper::State {
+    struct UidQueue {
+        std::deque<Work> jobs;
+        size_t running = 0;
+        bool listed = false;  // in `ready`
+    };
+
+    std::mutex mutex;
+    std::condition_variable wake, ended;
+    std::unordered_map<uint32_t, UidQueue> queues;
+    std::deque<uint32_t> ready;  // uids with a job that may run now: taken in turn
+    std::vector<Done> done;
+    size_t threads = 0, idle = 0;
+    bool stopping = false;
+    UniqueFd event;
+
+    // All with the mutex held.
+    void list_if_ready(uint32_t uid, UidQueue &queue) {
+        if (queue.listed || queue.jobs.empty() || queue.running >= kThreadsPerUid)
+            return;
+        queue.listed = true;
+        ready.push_back(uid);
+    }
+    static void thread_main(std::shared_ptr<State> state);
+    static void start_thread_if_needed(const std::shared_ptr<State> &state);
+    void run_one(std::unique_lock<std::mutex> &lock);
+};
+
+void Reaper::State::run_one(std::unique_lock<std::mutex> &lock) {
+    uint32_t uid = ready.front();
+    ready.pop_front();
+    UidQueue &queue = queues[uid];
+    queue.listed = false;
+    Work work = std::move(queue.jobs.front());
+    queue.jobs.pop_front();
+    ++queue.running;
+    list_if_ready(uid, queue);
+    lock.unlock();
+    Done result = work();
+    work = nullptr;  // what it owned may block as well, so it goes here and not under the lock
+    lock.lock();
+    UidQueue &after = queues[uid];
+    --after.running;
+    list_if_ready(uid, after);
+    if (after.jobs.empty() && after.running == 0)
+        queues.erase(uid);
+    if (result) {
+        done.push_back(std::move(result));
+        ::eventfd_write(event.get(), 1);
+    }
+}
+
+void Reaper::State::thread_main(std::shared_ptr<State> state) {
+    std::unique_lock lock(state->mutex);
+    for (;;) {
+        if (!state->ready.empty()) {
+            state->run_one(lock);
+            continue;
+        }
+        if (state->stopping)
+            break;
+        ++state->idle;
+        bool woken = state->wake.wait_for(lock, kIdleThreadLife, [&] {
+            return !state->ready.empty() || state->stopping;
+        });
+        --state->idle;
+        if (!woken)
+            break;
+    }
+    --state->threads;
+    state->ended.notify_all();
+}
+
+void Reaper::State::start_thread_if_needed(const std::shared_ptr<State> &state) {
+    if (state->idle >= state->ready.size() || state->threads >= kThreads)
+        return;
+    try {
+        std::thread thread(thread_main, state);
+        pthread_setname_np(thread.native_handle(), "marud-reaper");
+        thread.detach();
+        ++state->threads;
+    } catch (const std::system_error &) {
+        // The process may have no more threads: the ones there are take the job when they can; the
+        // next submit tries again. With none at all the job would wait for ever.
+        assert(state->threads > 0);
+    }
+}
+
+Reaper::Reaper() : state_(std::make_shared<State>()) {
+    state_->event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    assert(state_->event);
+}
+
+Reaper::~Reaper() { stop(0); }
+
+void Reaper::submit(uint32_t uid, Work work) {
+    std::lock_guard lock(state_->mutex);
+    State::UidQueue &queue = state_->queues[uid];
+    queue.jobs.push_back(std::move(work));
+    state_->list_if_ready(uid, queue);
+    State::start_thread_if_needed(state_);
+    state_->wake.notify_one();
+}
+
+void Reaper::close(uint32_t uid, UniqueFd fd) {
+    if (!fd)
+        return;
+    // std::function wants a copyable callable, and a number is one.
+    submit(uid, [raw = fd.release()]() -> Done {
+        ::close(raw);
+        return nullptr;
+    });
+}
+
+bool Reaper::room(uint32_t uid) const {
+    std::lock_guard lock(state_->mutex);
+    auto found = state_->queues.find(uid);
+    return found == state_->queues.end() || found->second.jobs.size() < kQueuePerUid;
+}
+
+int Reaper::event_fd() const { return state_->event.get(); }
+
+void Reaper::run_done() {
+    eventfd_t count = 0;
+    ::eventfd_read(state_->event.get(), &count);
+    std::vector<Done> done;
+    {
+        std::lock_guard lock(state_->mutex);
+        done.swap(state_->done);
+    }
+    for (Done &result : done)
+        result();
+}
+
+bool Reaper::stop(int timeout_ms) {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->wake.notify_all();
+    return state_->ended.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                                  [this] { return state_->threads == 0; });
+}
+
+size_t Reaper::threads() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->threads;
+}
+
+}  // namespace maru
