@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C ABI of libmaru.so.0 as ctypes sees it: structures, constants, function types.
+
+What must stay true: every function of include/maru/*.h has a row in FUNCTIONS with its full
+argument and result types, and every structure its fields in the header's order. A missing type
+would let ctypes cut pointers and sizes to 32 bits. tests/python/test_abi.py reads the headers and
+compares. Nothing here loads the library; that is ``maru._library``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+
+DIGEST_BYTES = 32
+
+ROLE_WORKER = 0
+ROLE_SCHEDULER = 1
+
+STATE_ATTACHED = 0
+STATE_DISCONNECTED = 1
+STATE_RESTORING = 2
+STATE_FENCED = 3
+
+MEDIUM_CPU = 0
+MEDIUM_CXL = 1
+
+HUGE_OFF = 0
+HUGE_TRY = 1
+HUGE_REQUIRED = 2
+
+NUMA_OFF = 0
+NUMA_AUTO = 1
+NUMA_STRICT = 2
+
+CLOSE_DRAINED = 0
+CLOSE_FORCED = 1
+
+PREFIX_ONLY = 1
+
+TEST_VECTOR_0 = "05aed81c19cbd95a0893c43ac63a324b64846134b0655bcd603f7253127096d5"
+TEST_VECTOR_1 = "af936c7bbc8a323cdb63809c99e004edde72c67c9e9b3711b61a4a378a289924"
+
+
+# Opaque handles are types of their own, so that a pool passed for a client is an ArgumentError.
+class maru_client(Structure):
+    pass
+
+
+class maru_namespace(Structure):
+    pass
+
+
+class maru_pool(Structure):
+    pass
+
+
+class maru_lease(Structure):
+    pass
+
+
+class maru_queue(Structure):
+    pass
+
+
+class maru_client_options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("socket_path", c_char_p),
+        ("engine", c_char_p),
+        ("name", c_char_p),
+        ("role", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("connect_ms", c_uint32),
+        ("spin_us", c_uint32),
+    ]
+
+
+class maru_client_info(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("state", c_uint32),
+        ("epoch", c_uint32),
+        ("session", c_uint64),
+        ("reconnects", c_uint64),
+        ("republished", c_uint64),
+        ("leases", c_uint64),
+        ("unknown_commits", c_uint64),
+        ("uid", c_uint32),
+        ("probe_keys_max", c_uint32),
+        ("server_version", c_char * 32),
+    ]
+
+
+class maru_schema(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("object_bytes", c_uint64),
+        ("format", c_char_p),
+    ]
+
+
+class maru_digest(Structure):
+    _fields_ = [("bytes", c_uint8 * DIGEST_BYTES)]
+
+
+class maru_key(Structure):
+    _fields_ = [
+        ("digest", maru_digest),
+        ("shard", c_uint32),
+        ("part", c_uint32),
+    ]
+
+
+class maru_manifest(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("first_shard", c_uint32),
+        ("shard_count", c_uint32),
+        ("first_part", c_uint32),
+        ("part_count", c_uint32),
+    ]
+
+
+class maru_pool_options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("capacity_bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("medium", c_uint32),
+        ("huge_pages", c_uint32),
+        ("numa", c_uint32),
+        ("numa_node", c_int32),
+        ("wait_populated", c_uint32),
+        ("populate_margin_mib", c_uint32),
+    ]
+
+
+class maru_pool_info(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("id", c_uint64),
+        ("capacity_bytes", c_uint64),
+        ("reserved_bytes", c_uint64),
+        ("allocated_bytes", c_uint64),
+        ("ready_bytes", c_uint64),
+        ("ready_allocated_bytes", c_uint64),
+        ("quarantined_bytes", c_uint64),
+        ("pinned_bytes", c_uint64),
+        ("retiring_bytes", c_uint64),
+        ("populated_bytes", c_uint64),
+        ("swapped_bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("backing_page_bytes", c_uint64),
+        ("numa_node", c_int32),
+        ("populating", c_uint32),
+        ("populate_result", c_int32),
+        ("segment_count", c_uint32),
+    ]
+
+
+class maru_reservation(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("length", c_uint64),
+        ("offset", c_uint64),
+        ("generation", c_uint64),
+    ]
+
+
+class maru_completion(Structure):
+    _fields_ = [
+        ("user_data", c_uint64),
+        ("result", c_int64),
+    ]
+
+
+# Named for what they point to, as the header writes them; const is the caller's to keep.
+_client_p = POINTER(maru_client)
+_namespace_p = POINTER(maru_namespace)
+_pool_p = POINTER(maru_pool)
+_lease_p = POINTER(maru_lease)
+_queue_p = POINTER(maru_queue)
+_digest_p = POINTER(maru_digest)
+_key_p = POINTER(maru_key)
+_manifest_p = POINTER(maru_manifest)
+_reservation_p = POINTER(maru_reservation)
+_int_p = POINTER(c_int)
+
+# name: (result, arguments)
+FUNCTIONS = {
+    # error.h
+    "maru_last_error": (c_char_p, []),
+    "maru_error_name": (c_char_p, [c_int]),
+    "maru_version": (c_char_p, []),
+    # client.h
+    "maru_client_open": (c_int, [POINTER(maru_client_options), POINTER(_client_p)]),
+    "maru_client_close": (c_int, [_client_p]),
+    "maru_client_info": (c_int, [_client_p, POINTER(maru_client_info)]),
+    "maru_client_has_capability": (c_int, [_client_p, c_char_p]),
+    "maru_namespace_open": (c_int, [_client_p, c_char_p, POINTER(_namespace_p)]),
+    "maru_client_describe": (c_int, [_client_p, _namespace_p, POINTER(maru_schema)]),
+    # key.h
+    "maru_prefix_digests": (
+        c_int64,
+        [c_char_p, POINTER(c_uint32), c_size_t, c_uint32, _digest_p, _digest_p],
+    ),
+    "maru_digest_format": (c_int, [_digest_p, POINTER(c_char)]),
+    "maru_digest_parse": (c_int, [c_char_p, _digest_p]),
+    # pool.h
+    "maru_pool_open": (c_int, [_client_p, POINTER(maru_pool_options), POINTER(_pool_p)]),
+    "maru_pool_close": (c_int, [_pool_p, c_uint32]),
+    "maru_pool_info": (c_int, [_pool_p, POINTER(maru_pool_info)]),
+    "maru_pool_wait_populated": (c_int, [_pool_p, c_uint32]),
+    "maru_reserve": (c_int, [_pool_p, c_uint64, c_size_t, _reservation_p]),
+    "maru_abort": (c_int, [_pool_p, _reservation_p, c_size_t]),
+    # object.h
+    "maru_probe": (
+        c_int64,
+        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_uint8)],
+    ),
+    "maru_commit": (c_int, [_namespace_p, _pool_p, _key_p, _reservation_p, c_size_t, _int_p]),
+    "maru_store": (
+        c_int64,
+        [_namespace_p, _pool_p, _key_p, POINTER(c_void_p), c_uint64, c_size_t, _int_p],
+    ),
+    "maru_acquire": (
+        c_int64,
+        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(_lease_p)],
+    ),
+    "maru_lease_data": (c_void_p, [_lease_p]),
+    "maru_lease_length": (c_uint64, [_lease_p]),
+    "maru_lease_generation": (c_uint64, [_lease_p]),
+    "maru_lease_release": (c_int, [POINTER(_lease_p), c_size_t]),
+    "maru_load": (
+        c_int64,
+        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_void_p), c_uint64,
+         _int_p],
+    ),
+    "maru_retire": (c_int64, [_namespace_p, _key_p, c_size_t, _int_p]),
+    "maru_copy_in": (None, [c_void_p, c_void_p, c_size_t]),
+    "maru_copy_out": (None, [c_void_p, c_void_p, c_size_t]),
+    # async.h
+    "maru_queue_open": (c_int, [_client_p, POINTER(_queue_p)]),
+    "maru_queue_close": (c_int, [_queue_p]),
+    "maru_queue_fd": (c_int, [_queue_p]),
+    "maru_queue_reap": (c_int64, [_queue_p, POINTER(maru_completion), c_size_t, c_uint32]),
+    "maru_probe_submit": (
+        c_int,
+        [_queue_p, _namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_uint8),
+         c_uint64],
+    ),
+    "maru_commit_submit": (
+        c_int,
+        [_queue_p, _namespace_p, _pool_p, _key_p, _reservation_p, c_size_t, _int_p, c_uint64],
+    ),
+    "maru_acquire_submit": (
+        c_int,
+        [_queue_p, _namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(_lease_p),
+         c_uint64],
+    ),
+    "maru_retire_submit": (
+        c_int,
+        [_queue_p, _namespace_p, _key_p, c_size_t, _int_p, c_uint64],
+    ),
+}
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Give every function of @library its types; AttributeError names one that is not there."""
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments

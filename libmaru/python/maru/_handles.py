@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of the C library, guarded: used after close, closed in use, or used in a forked child.
+
+What must stay true:
+- No pointer reaches C after its close began, and no close begins while a call on it runs. Both are
+  decided under the one lock of the client.
+- A forked child is refused by its pid *before* the lock is touched: the lock may have been held by
+  a thread that does not exist in the child.
+- Nothing here calls C from a finalizer. A client that is dropped without close() goes to a list
+  that the next ``Client()`` empties.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+import warnings
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional
+
+from . import _abi
+from ._loans import Loan
+from .errors import MaruBufferError, MaruBusy, MaruClosed, MaruError, MaruForked, last_error
+
+
+class NotPicklable:
+    """A handle of this process: it can be neither pickled nor copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: it is a handle of this process; "
+            "open a client in the other process instead"
+        )
+
+
+class Handle:
+    """A pointer of the C library with the count of calls that use it now.
+
+    ``with handle as pointer:`` brackets every call. @parent is the client's handle, or None for the
+    client itself; entering a child enters its parent.
+    """
+
+    __slots__ = ("what", "pid", "library", "root", "pointer", "running", "closing", "lock")
+
+    def __init__(self, what: str, library: ctypes.CDLL, pointer: Any,
+                 root: Optional[ClientHandle] = None) -> None:
+        self.what = what
+        self.pid = os.getpid()
+        self.library = library
+        self.pointer = pointer
+        self.running = 0
+        self.closing = False
+        if root is None:
+            assert isinstance(self, ClientHandle)
+            self.root: ClientHandle = self
+            self.lock = threading.RLock()  # a collection inside may run a __del__ that calls us
+        else:
+            self.root = root
+            self.lock = root.lock
+
+    def check_process(self) -> None:
+        if self.pid != os.getpid():
+            raise MaruForked(
+                errno.EOWNERDEAD,
+                f"this {self.what} belongs to process {self.pid} and this is a fork of it, process "
+                f"{os.getpid()}: open a client of its own here",
+            )
+
+    def _check_open(self) -> None:
+        if self.pointer is None:
+            raise MaruClosed(errno.EBADF, f"this {self.what} is closed")
+        if self.closing:
+            raise MaruClosed(errno.EBADF, f"this {self.what} is being closed")
+
+    def __enter__(self) -> Any:
+        self.check_process()
+        root = self.root
+        with self.lock:
+            root._check_open()
+            if root is not self:
+                self._check_open()
+                self.running += 1
+            root.running += 1
+        if root.dead:
+            try:
+                root.drain()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self.pointer
+
+    def __exit__(self, *exception: Any) -> None:
+        with self.lock:
+            if self.root is not self:
+                self.running -= 1
+            self.root.running -= 1
+
+    @property
+    def closed(self) -> bool:
+        return self.pointer is None or self.root.pointer is None
+
+    def begin_close(self) -> bool:
+        """Keep new calls out. False if it is closed already; MaruBusy while calls run."""
+        self.check_process()
+        with self.lock:
+            if self.pointer is None or self.root.pointer is None:
+                return False
+            if self.running:
+                raise MaruBusy(
+                    errno.EBUSY,
+                    f"{self.running} call(s) of other threads still use this {self.what}: close it "
+                    "when they have returned",
+                )
+            if self.closing:
+                raise MaruBusy(errno.EBUSY, f"another thread is closing this {self.what}")
+            self.closing = True
+        return True
+
+    def end_close(self, closed: bool) -> None:
+        with self.lock:
+            self.closing = False
+            if closed:
+                self.pointer = None
+
+    def check(self, result: int) -> int:
+        """@result if it is not negative; else the exception with this thread's message."""
+        if result < 0:
+            raise last_error(self.library, result)
+        return result
+
+
+class ClientHandle(Handle):
+    """The client's own handle: what Python borrowed from its pools, and its queues.
+
+    ``loans`` has every lease and reservation of this client that is not settled, by a token.
+    ``dead`` receives tokens from finalizers, in any thread and at any moment.
+    """
+
+    __slots__ = ("loans", "dead", "queues", "sentinel")
+
+    def __init__(self, library: ctypes.CDLL, pointer: Any) -> None:
+        super().__init__("client", library, pointer)
+        self.loans: Dict[int, Loan] = {}
+        self.dead: Deque[int] = deque()
+        self.queues: List[Any] = []  # those not closed, of async_queue
+        self.sentinel: Callable[[], Any] = lambda: None  # dies when the client is dropped
+
+    def drain(self) -> None:
+        """Give back what nobody refers to any more. The caller holds the client open."""
+        loans: List[Loan] = []
+        while True:
+            try:
+                token = self.dead.popleft()
+            except IndexError:
+                break
+            loan = self.loans.pop(token, None)
+            if loan is not None:
+                loans.append(loan)
+        if loans:
+            self.settle(loans)
+
+    def settle(self, loans: List[Loan]) -> None:
+        """Give @loans back to C: leases in one call, reservations pool by pool.
+
+        Results are dropped on purpose: the only failure is "not held any more", and the caller is
+        whoever happened to come by. An explicit release or abort reports its own.
+        """
+        leases = [loan.lease for loan in loans if loan.lease is not None]
+        if leases:
+            self.release_leases(leases)
+        by_pool: Dict[Handle, List[Loan]] = {}
+        for loan in loans:
+            if loan.pool is not None:
+                by_pool.setdefault(loan.pool, []).append(loan)
+        for pool, reserved in by_pool.items():
+            with self.lock:
+                if pool.pointer is None:
+                    continue  # the pool took its reservations with it
+                if pool.closing:
+                    for loan in reserved:  # later: the close may still fail
+                        self.loans[loan.token] = loan
+                        self.dead.append(loan.token)
+                    continue
+                pool.running += 1
+            try:
+                self.abort_reservations(pool, reserved)
+            finally:
+                with self.lock:
+                    pool.running -= 1
+
+    def release_leases(self, leases: List[Any]) -> int:
+        array = (ctypes.POINTER(_abi.maru_lease) * len(leases))(*leases)
+        return self.library.maru_lease_release(array, len(leases))
+
+    def abort_reservations(self, pool: Handle, loans: List[Loan]) -> int:
+        array = (_abi.maru_reservation * len(loans))(*[loan.reservation for loan in loans])
+        return self.library.maru_abort(pool.pointer, array, len(loans))
+
+    def refuse_views(self, loans: List[Loan], action: str) -> None:
+        """MaruBufferError if Python objects still view any of @loans."""
+        viewed = [loan for loan in loans if loan.viewed()]
+        if viewed:
+            kinds = sorted({loan.kind for loan in viewed})
+            raise MaruBufferError(
+                errno.EBUSY,
+                f"cannot {action}: Python objects still view the bytes of {len(viewed)} "
+                f"{' and '.join(kinds)}(s), {sum(loan.length for loan in viewed)} bytes in all; "
+                "drop those views first",
+            )
+
+    def close(self) -> None:
+        """End the session. MaruBusy, with the client still open, while anything is in use."""
+        if not self.begin_close():
+            return
+        closed = False
+        try:
+            self.drain()
+            with self.lock:
+                loans = list(self.loans.values())
+            self.refuse_views(loans, "close this client")
+            for queue in list(self.queues):
+                queue.close_for_client()
+            with self.lock:
+                loans = list(self.loans.values())  # with what the queues had finished
+            for loan in loans:
+                self.loans.pop(loan.token, None)
+            if loans:
+                self.settle(loans)
+            self.check(self.library.maru_client_close(self.pointer))
+            closed = True
+        finally:
+            self.end_close(closed)
+
+
+def close_at_exit(thing: Any, kind: Any) -> None:
+    """Leave the ``with`` block of @thing: close it, but never hide the exception @kind that ends it.
+
+    While an exception unwinds, its frames may still hold views; the close is then left to whoever
+    comes next. A forked child that leaves its parent's block has nothing to close.
+    """
+    if thing._handle.pid != os.getpid():
+        return
+    if kind is None:
+        thing.close()
+        return
+    try:
+        thing.close()
+    except MaruError:
+        pass
+
+
+# Clients that were dropped without close().
+_abandoned: Deque[ClientHandle] = deque()
+
+
+def abandon(handle: ClientHandle, description: str) -> None:
+    """Finalizer of a client object. May run in any thread, during a collection: no C call."""
+    if handle.pointer is None or handle.pid != os.getpid():
+        return
+    _abandoned.append(handle)
+    warnings.warn(f"unclosed {description}", ResourceWarning, stacklevel=2, source=None)
+
+
+def close_abandoned() -> None:
+    """Close the clients that were dropped without close(), as far as their bytes are not viewed."""
+    for _ in range(len(_abandoned)):
+        try:
+            handle = _abandoned.popleft()
+        except IndexError:
+            return
+        if handle.pid != os.getpid():
+            continue
+        try:
+            handle.close()
+        except MaruError:
+            _abandoned.append(handle)  # a view lives, or marud answers late: next time
