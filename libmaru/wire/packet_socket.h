@@ -24,17 +24,21 @@ struct Packet {
     pid_t sender_pid = 0;           // SCM_CREDENTIALS, when SO_PASSCRED is set
 };
 
-// Error codes: EAGAIN nothing there now; EPIPE the peer is gone (also a zero-length read).
+// Error codes: EAGAIN nothing there now; EPIPE the peer is gone (a zero-length read). An empty packet
+// that brought descriptors is returned, so that the caller may close them where that may block.
 Result<Packet> receive_packet(int socket, std::span<std::byte> buffer);
-// Error codes: EAGAIN/ENOBUFS retry later; EPIPE/ECONNRESET the peer is gone; EMSGSIZE.
+// Error codes: EAGAIN/ENOBUFS retry later; EPIPE/ECONNRESET the peer is gone; EMSGSIZE; ETOOMANYREFS
+// too many descriptors of this user are in flight; EINVAL more than kMaxDescriptors.
 Result<void> send_packet(int socket, std::span<const std::byte> bytes,
                          std::span<const int> fds = {});
 // Waits for POLLIN or POLLOUT until `deadline` (CLOCK_MONOTONIC ns). ETIMEDOUT.
 Result<void> wait_socket(int socket, short events, int64_t deadline_ns);
 
+// The socket is non-blocking. A full backlog is retried until the deadline (ETIMEDOUT).
 Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns);
 // Binds and listens; for a path in use by a living listener: EADDRINUSE naming the path. A left-over
 // socket nobody listens on is replaced; anything that is not a socket is refused untouched (EEXIST).
+// Starters take turns by PATH.lock, which stays behind: exactly one of those that race gets the path.
 Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode);
 
 }  // namespace maru::wire
