@@ -1,59 +1,35 @@
 // Pinning: pool memory registered with the CUDA driver, so that the GPU copies it by DMA.
 //
-// libcuda.so.1 is loaded at run time; nothing links against it. Where the build left CUDA out, or the
-// machine has no driver or device, every call is ENOTSUP and the pool works unpinned. The driver refuses a
-// single registration of 512 GiB and more, so memory is registered in pieces; every return code counts.
+// Whoever holds the object owes the unregistration, before the memory is unmapped. The driver refuses
+// a single registration of 512 GiB and more, so memory is registered in pieces; every return code
+// counts, and pinned_bytes() is what the driver really took.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "libmaru/base/result.h"
+#include "libmaru/cuda/driver.h"
 
 namespace maru::cuda {
 
-struct DriverTable;  // the functions of libcuda that are used
-
-class Driver {
-  public:
-    // Loads the library once per process and initialises it. ENOTSUP with the reason.
-    static Result<const Driver *> system();
-    // For tests: another library file.
-    static Result<std::unique_ptr<Driver>> load(const char *library);
-    // For tests: functions of their own. Borrowed.
-    explicit Driver(const DriverTable &table);
-    Driver(const Driver &) = delete;
-    Driver &operator=(const Driver &) = delete;
-    ~Driver();
-
-    int device_count() const;
-    const DriverTable &table() const { return *table_; }
-
-  private:
-    explicit Driver(std::unique_ptr<DriverTable> table);
-    std::unique_ptr<DriverTable> owned_;
-    const DriverTable *table_;
-};
-
-// At most this much in one registration; a piece is at least one segment of a pool.
 inline constexpr uint64_t kMaxPieceBytes = uint64_t{16} << 30;
 
 class Pinning {
   public:
-    // Registers [data, data + bytes), page-aligned, for every CUDA context of the process. Uses the calling thread's
-    // current context, or else the primary one of `device`. All or nothing: a failed piece
-    // unregisters those before it. ENOTSUP: no CUDA here; ENOMEM, EINVAL, EIO: the driver's refusal.
+    // Registers [data, data + bytes), page-aligned, for all CUDA contexts of the process, through the
+    // primary context of the device that this thread uses now, or else of `device`. All or nothing: a
+    // refused piece unregisters those before it. `driver` is borrowed and outlives this.
+    // EINVAL, ENOMEM, EPERM, EBUSY (registered already), ENOTSUP, ENODEV, EIO: name call and piece.
     static Result<Pinning> pin(const Driver &driver, void *data, uint64_t bytes, int device = 0,
                                uint64_t piece_bytes = kMaxPieceBytes);
 
     Pinning() = default;
-    Pinning(Pinning &&other) noexcept;
+    Pinning(Pinning &&other) noexcept { *this = std::move(other); }
     Pinning &operator=(Pinning &&other) noexcept;
-    // Unregisters: before the memory is unmapped. Does nothing in a forked child, where the driver
-    // must not be called.
-    ~Pinning();
+    // Does nothing in a forked child, which has no memory to unpin and must not call the driver.
+    ~Pinning() { release(); }
 
     uint64_t pinned_bytes() const;
 
@@ -62,12 +38,11 @@ class Pinning {
         void *data;
         uint64_t bytes;
     };
-    Result<void> add(void *data, uint64_t bytes);
     void release();
 
-    const Driver *driver_ = nullptr;  // outlives this
-    int device_ = 0;
-    int process_ = 0;
+    const Driver *driver_ = nullptr;
+    int device_ = 0;   // whose primary context is retained
+    int process_ = 0;  // that registered
     std::vector<Piece> pieces_;
 };
 
