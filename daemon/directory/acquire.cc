@@ -11,56 +11,55 @@ using directory::Replica;
 using wire::AcquireResult;
 using wire::Status;
 
+namespace {
+
+void fill_with(std::span<AcquireResult> items, Status status) {
+    AcquireResult none;
+    none.status = status;
+    std::fill(items.begin(), items.end(), none);
+}
+
+}  // namespace
+
 uint32_t Directory::acquire(HolderIndex reader, NamespaceIndex ns,
                             std::span<const wire::Digest> keys, const wire::Manifest &manifest,
                             bool stop_at_miss, uint32_t lease_room, uint32_t now_s,
                             std::span<AcquireResult> results) {
     Impl &impl = *impl_;
-    std::fill(results.begin(), results.end(), AcquireResult{});  // Miss
+    fill_with(results, Status::Miss);
     const uint64_t per_key = objects_of(manifest);
     if (!per_key || !impl.namespaces.contains(ns))
         return 0;
     assert(keys.size() <= results.size() / per_key);
 
-    const auto give_back = [&](std::span<AcquireResult> items, Status why) {
-        for (AcquireResult &item : items) {
-            if (item.status == Status::Ok)
-                impl.release_one(reader, wire::id_number(item.replica) - 1);
-            item = AcquireResult{};
-            item.status = why;
-        }
-    };
-
     uint32_t taken = 0;
     Impl::ManifestReader items(impl, reader, ns, keys, manifest);
     for (size_t key = 0; key < keys.size(); ++key) {
         const std::span<AcquireResult> of_key = results.subspan(key * per_key, per_key);
-        Status status = Status::Ok;
-        for (size_t item = 0; item < per_key; ++item) {
+        size_t found = 0;
+        for (; found < per_key; ++found) {
             const uint32_t slot = items.next();
-            // A miss outranks a lack of room: what cannot be read will not be when there is room.
-            if (slot == kNone) {
-                status = Status::Miss;
+            if (slot == kNone)
                 break;
-            }
-            if (status == Status::Ok && !impl.take_lease(reader, slot, per_key <= lease_room - taken,
-                                                         now_s, of_key[item]))
-                status = Status::Quota;
+            of_key[found].replica = impl.id_of(slot);
         }
+        // A miss outranks a lack of room: what cannot be read will not be when there is room.
+        Status status = found < per_key                ? Status::Miss
+                        : per_key > lease_room - taken ? Status::Quota
+                                                       : Status::Ok;
+        if (status == Status::Miss && MARU_MUTANT(PartialManifest))
+            (void)impl.take_leases(reader, of_key.first(found), now_s);
+        if (status == Status::Ok)
+            status = impl.take_leases(reader, of_key, now_s);
         if (status == Status::Ok) {
             taken += static_cast<uint32_t>(per_key);
             continue;
         }
-        if (MARU_MUTANT(PartialManifest))
-            for (AcquireResult &item : of_key)
-                item.status = status;
-        else
-            give_back(of_key, status);
+        fill_with(of_key, status);
         if (stop_at_miss) {
-            // The prefix ends here; without room, so do the keys that might have followed.
-            if (status == Status::Quota)
-                give_back(results.subspan((key + 1) * per_key, (keys.size() - key - 1) * per_key),
-                          status);
+            // The prefix ends here; if for want of room, so do the keys that might have followed.
+            fill_with(results.subspan((key + 1) * per_key, (keys.size() - key - 1) * per_key),
+                      status);
             break;
         }
         items.skip_key();
@@ -68,20 +67,26 @@ uint32_t Directory::acquire(HolderIndex reader, NamespaceIndex ns,
     return taken;
 }
 
-bool Directory::Impl::take_lease(HolderIndex reader, uint32_t slot, bool room, uint32_t now_s,
-                                 AcquireResult &ret_result) {
-    if (!room || !leases.add_one(reader, slot, now_s))
-        return false;
-    const Replica &replica = replicas[slot];
-    directory::Pool &pool = *pools[replica.pool];
-    ++pool.leases;
-    ret_result.replica = id_of(slot);
-    ret_result.pool = pool.spec.id;
-    ret_result.offset = replica.offset;
-    ret_result.length = objects[replica.object].length;
-    ret_result.generation = replica.generation;
-    ret_result.status = Status::Ok;
-    return true;
+// One lease on each of `items`, which name READY replicas, and their places; all or none.
+Status Directory::Impl::take_leases(HolderIndex reader, std::span<AcquireResult> items,
+                                    uint32_t now_s) {
+    for (size_t i = 0; i < items.size(); ++i) {
+        const uint32_t slot = wire::id_number(items[i].replica) - 1;
+        if (!leases.add_one(reader, slot, now_s)) {
+            for (size_t j = 0; j < i; ++j)
+                release_one(reader, wire::id_number(items[j].replica) - 1);
+            return Status::Quota;
+        }
+        const Replica &replica = replicas[slot];
+        directory::Pool &pool = *pools[replica.pool];
+        ++pool.leases;
+        items[i].pool = pool.spec.id;
+        items[i].offset = replica.offset;
+        items[i].length = objects[replica.object].length;
+        items[i].generation = replica.generation;
+        items[i].status = Status::Ok;
+    }
+    return Status::Ok;
 }
 
 }  // namespace maru

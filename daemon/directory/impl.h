@@ -71,8 +71,8 @@ struct Directory::Impl {
     void remove_object(uint32_t slot);
 
     // ---- acquire.cc, release.cc
-    bool take_lease(HolderIndex reader, uint32_t slot, bool room, uint32_t now_s,
-                    wire::AcquireResult &ret_result);
+    wire::Status take_leases(HolderIndex reader, std::span<wire::AcquireResult> items,
+                             uint32_t now_s);
     bool release_one(HolderIndex holder, uint32_t slot);
     void queue_if_drained(uint32_t slot);
     void ended(uint32_t slot, uint64_t count);  // `count` leases on it are gone

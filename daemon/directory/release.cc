@@ -53,7 +53,8 @@ Status Directory::set_lease(HolderIndex holder, const wire::ReplicaName &name, u
     if (count && !impl.leases.count(holder, named.slot))
         return Status::Quota;
     impl.pools[replica.pool]->leases += count;
-    impl.ended(named.slot, before);
+    if (before)
+        impl.ended(named.slot, before);
     return Status::Ok;
 }
 
