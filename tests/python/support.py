@@ -120,6 +120,14 @@ class MaruTest(unittest.TestCase):
         if not client.closed:
             client.close()
 
+    def assertBytes(self, actual, expected):
+        """Equal contents, item by item; a failure tells where, and prints no megabytes."""
+        self.assertEqual(len(actual), len(expected))
+        for number, (one, other) in enumerate(zip(actual, expected)):
+            if bytes(one) != bytes(other):
+                at = next(i for i, (a, b) in enumerate(zip(bytes(one), bytes(other))) if a != b)
+                self.fail(f"object {number} differs from offset {at} on")
+
     def worker(self, length=65536, capacity=16 * MIB, **options):
         """(client, pool, namespace) ready to store objects of @length bytes."""
         client = self.client(**options)

@@ -150,7 +150,7 @@ class LeaseTest(MaruTest):
         with ns.acquire(digests + self.digests(ns, 1, first=900)) as leases:
             self.assertEqual((leases.chunks, len(leases)), (3, 4))
             self.assertIsNone(leases[3])
-            self.assertEqual([bytes(lease.view) for lease in leases[:3]], contents)
+            self.assertBytes([lease.view for lease in leases[:3]], contents)
             leases[1].release()
             self.assertEqual(client.info().leases, 2)
         self.assertEqual(client.info().leases, 0)
@@ -201,7 +201,43 @@ class LeaseTest(MaruTest):
         reader.view = lease.view
         del lease, reader
         gc.collect()
-        self.assertEqual(seen, [(1, content)])
+        self.assertEqual([leases for leases, read in seen], [1])
+        self.assertBytes([read for leases, read in seen], [content])
+        self.assertEqual(client.info().leases, 0)
+
+    def test_a_finalizer_in_a_cycle_cannot_release_what_it_views(self):
+        client, pool, ns, digests, lease, content = self.leased()
+        seen = []
+
+        class Releaser:
+            def __del__(self):
+                try:
+                    lease.release()
+                except BufferError:
+                    seen.append(bytes(self.view))
+
+        releaser = Releaser()
+        releaser.itself = releaser
+        releaser.view = lease.view
+        del releaser
+        gc.collect()
+        self.assertBytes(seen, [content])
+        lease.release()
+
+    def test_a_finalizer_in_a_cycle_may_take_the_first_view(self):
+        client, pool, ns, digests, lease, content = self.leased()
+        seen = []
+
+        class Late:
+            def __del__(self):
+                seen.append(bytes(self.lease.view))
+
+        late = Late()
+        late.itself = late
+        late.lease = lease
+        del lease, late
+        gc.collect()
+        self.assertBytes(seen, [content])
         self.assertEqual(client.info().leases, 0)
 
     def test_a_view_that_a_finalizer_saves_stays_good(self):

@@ -18,7 +18,7 @@ class ObjectsTest(MaruTest):
         buffers = [bytearray(65536) for _ in digests]
         loaded = ns.load(digests, buffers)
         self.assertEqual((loaded.count, list(loaded)), (5, [0] * 5))
-        self.assertEqual(buffers, contents)
+        self.assertBytes(buffers, contents)
 
     def test_every_kind_of_source_buffer(self):
         client, pool, ns = self.worker(length=4096)
@@ -30,7 +30,7 @@ class ObjectsTest(MaruTest):
         self.assertEqual(list(ns.store(pool, digests, sources)), [0] * len(sources))
         targets = [bytearray(4096) for _ in sources]
         self.assertEqual(ns.load(digests, targets).count, len(sources))
-        self.assertEqual(targets, [content] * len(sources))
+        self.assertBytes(targets, [content] * len(sources))
 
     def test_a_source_is_not_kept(self):
         client, pool, ns = self.worker(length=4096)
@@ -120,7 +120,7 @@ class ObjectsTest(MaruTest):
         self.assertTrue(all(run.ended for run in runs))
         targets = [bytearray(65536) for _ in digests]
         ns.load(digests, targets)
-        self.assertEqual(targets, [pattern(65536, index) for index in range(3)])
+        self.assertBytes(targets, [pattern(65536, index) for index in range(3)])
 
     def test_one_reservation_by_write_and_commit(self):
         client, pool, ns = self.worker(length=65536)
