@@ -36,7 +36,8 @@ def optional(module):
     try:
         return __import__(module)
     except ImportError:
-        raise unittest.SkipTest(f"{module} is not installed for Python {sys.version.split()[0]}")
+        reason = f"{module} is not installed for Python {sys.version.split()[0]}"
+        raise unittest.SkipTest(reason) from None
 
 
 class Daemon:
@@ -58,11 +59,18 @@ class Daemon:
         ready.settimeout(30)
         config = self.directory / "marud.toml"
         config.write_text(CONFIG.format(socket=self.socket_path))
-        environment = dict(os.environ, NOTIFY_SOCKET=path, RUNTIME_DIRECTORY=str(self.directory),
-                           XDG_RUNTIME_DIR=str(self.directory))
+        environment = dict(
+            os.environ,
+            NOTIFY_SOCKET=path,
+            RUNTIME_DIRECTORY=str(self.directory),
+            XDG_RUNTIME_DIR=str(self.directory),
+        )
         self._process = subprocess.Popen(
-            [MARUD, "--config", str(config)], env=environment, stdin=subprocess.DEVNULL,
-            stdout=open(self.directory / "log", "ab"), stderr=subprocess.STDOUT,
+            [MARUD, "--config", str(config)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=open(self.directory / "log", "ab"),
+            stderr=subprocess.STDOUT,
         )
         with ready:
             try:
@@ -146,11 +154,13 @@ class MaruTest(unittest.TestCase):
         digests = self.digests(namespace, count)
         contents = [pattern(length, index) for index in range(count)]
         results = namespace.store(pool, digests, contents)
-        self.assertEqual(results.count, count, list(results))
+        self.assertEqual(results.succeeded, count, list(results))
         return client, pool, namespace, digests, contents
 
     def program(self, text, *arguments, check=0):
-        """Run @text in a Python of its own, like this one; the test fails unless it exits @check."""
+        """Run @text in a Python of its own, like this one; the test fails unless it exits
+        @check.
+        """
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(PACKAGE), environment.get("PYTHONPATH")])
@@ -158,8 +168,12 @@ class MaruTest(unittest.TestCase):
         if self.socket_path():
             environment["MARU_SOCKET"] = self.socket_path()
         ended = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", text, *arguments], env=environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            [sys.executable, "-X", "faulthandler", "-c", text, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         self.assertEqual(ended.returncode, check, ended.stdout + ended.stderr)
         return ended
@@ -167,5 +181,7 @@ class MaruTest(unittest.TestCase):
 
 def pattern(length, number):
     """@length bytes that say which object they are, at every offset."""
-    unit = b"".join(((number * 2654435761 + i) & 0xFFFFFFFF).to_bytes(4, "little") for i in range(256))
+    unit = b"".join(
+        ((number * 2654435761 + i) & 0xFFFFFFFF).to_bytes(4, "little") for i in range(256)
+    )
     return (unit * (length // len(unit) + 1))[:length]

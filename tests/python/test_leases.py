@@ -54,7 +54,12 @@ class LeaseTest(MaruTest):
     def test_a_second_release_is_refused(self):
         client, pool, ns, digests, lease, content = self.leased()
         lease.release()
-        for use in (lease.release, lambda: lease.view, lambda: lease.length, lambda: lease.generation):
+        for use in (
+            lease.release,
+            lambda: lease.view,
+            lambda: lease.length,
+            lambda: lease.generation,
+        ):
             with self.assertRaisesRegex(maru.MaruClosed, "released before"):
                 use()
         self.assertIn("released", repr(lease))
@@ -140,8 +145,14 @@ class LeaseTest(MaruTest):
         client.close()
         self.assertTrue(client.closed and pool.closed and lease.released)
         client.close()
-        for use in (client.info, pool.info, lambda: lease.view, lambda: ns.probe(digests),
-                    lambda: pool.reserve(1), lease.release):
+        for use in (
+            client.info,
+            pool.info,
+            lambda: lease.view,
+            lambda: ns.probe(digests),
+            lambda: pool.reserve(1),
+            lease.release,
+        ):
             with self.assertRaisesRegex(maru.MaruClosed, "closed|released"):
                 use()
 
@@ -187,7 +198,9 @@ class LeaseTest(MaruTest):
         self.assertEqual(client.info().leases, 0)
 
     def test_a_finalizer_in_a_cycle_still_reads_the_right_bytes(self):
-        """weakref callbacks of cyclic garbage run before its __del__ methods, which may read views."""
+        """weakref callbacks of cyclic garbage run before its __del__ methods, which may read
+        views.
+        """
         client, pool, ns, digests, lease, content = self.leased()
         seen = []
 
