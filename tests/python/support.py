@@ -58,26 +58,27 @@ class Daemon:
         ready.bind(path)
         ready.settimeout(30)
         config = self.directory / "marud.toml"
-        config.write_text(CONFIG.format(socket=self.socket_path))
-        environment = dict(
-            os.environ,
-            NOTIFY_SOCKET=path,
-            RUNTIME_DIRECTORY=str(self.directory),
-            XDG_RUNTIME_DIR=str(self.directory),
-        )
-        self._process = subprocess.Popen(
-            [MARUD, "--config", str(config)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=open(self.directory / "log", "ab"),
-            stderr=subprocess.STDOUT,
-        )
+        config.write_text(CONFIG.format(directory=self.directory))
+        environment = dict(os.environ, NOTIFY_SOCKET=path)
+        environment.pop("LD_PRELOAD", None)  # a sanitizer's run-time, for Python alone
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [MARUD, "--user", "--config", str(config)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         with ready:
             try:
                 while b"READY=1" not in ready.recv(4096).split(b"\n"):
                     pass
             except socket.timeout:
                 raise AssertionError("marud did not become ready:\n" + self.log()) from None
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def stop(self, number=signal.SIGTERM):
         if self._process is not None:
@@ -94,6 +95,13 @@ class Daemon:
 
 
 CONFIG = """
+[daemon]
+socket = "{directory}/marud.sock"
+runtime_directory = "{directory}"
+
+[cpu]
+host_bytes = "64G"
+segment_bytes = "4M"
 """
 
 
