@@ -90,7 +90,14 @@ int maru_client_close(maru_client *client);
  * Return: 0; -EINVAL; -EOWNERDEAD.
  * Since: 0.1
  */
+#if defined(__cplusplus) && defined(__GNUC__) /* struct and function share a name, like stat(2) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 int maru_client_info(maru_client *client, struct maru_client_info *info);
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 /**
  * maru_client_has_capability() - does this marud have a capability?

@@ -24,6 +24,8 @@
  *   -EPROTO           the other side broke the protocol
  *   -EPROTONOSUPPORT  versions do not fit; the message has both
  *   -EOPNOTSUPP       a capability that this marud does not have
+ *   -ENODEV           not available now: marud is draining
+ *   -E2BIG            an option struct sets a field that this version does not know
  *   -EMSGSIZE         over a documented limit
  *   -EMFILE           a descriptor could not be received
  *   -EOWNERDEAD       called in a forked child: open a client of its own

@@ -105,7 +105,14 @@ int maru_pool_close(maru_pool *pool, uint32_t mode);
  * Return: 0; -EINVAL; -EOWNERDEAD.
  * Since: 0.1
  */
+#if defined(__cplusplus) && defined(__GNUC__) /* struct and function share a name, like stat(2) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 int maru_pool_info(maru_pool *pool, struct maru_pool_info *info);
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 /**
  * maru_pool_wait_populated() - wait until the background population has ended

@@ -169,8 +169,9 @@ struct GrantSegmentRequest {
     Id pool = 0;
     uint32_t segment = 0;
 };
-// Mapped and populated; marud seals, then answers Ok, and from then on commits may lie in it. After
-// that nobody can map the segment for writing any more. Asked again: Ok. InvalidArgument: this
+// Mapped; marud seals, then answers Ok, and from then on commits may lie in it. After that nobody can
+// map the segment for writing any more; the mapping that is there goes on, so the worker populates it
+// afterwards and hands out no page before that. Asked again: Ok. InvalidArgument: this
 // segment was not granted yet.
 struct SegmentMappedRequest {
     Id pool = 0;
