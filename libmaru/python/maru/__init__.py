@@ -49,10 +49,8 @@ from .errors import (
     MaruVersion,
 )
 from .keys import DIGEST_BYTES, Digests, Key, Manifest, digest_format, digest_parse, prefix_digests
-from .leases import Lease, Leases
-from .objects import Namespace
+from .objects import Hits, Lease, Leases, Namespace, Probe, Results
 from .pool import Pool, PoolInfo, Reservation
-from .results import Hits, Probe, Results
 
 __version__ = "0.1.0"
 

@@ -1,0 +1,23 @@
+// What the blocking and the asynchronous calls on objects share.
+#pragma once
+
+#include <span>
+
+#include "libmaru/capi/handles.h"
+#include "libmaru/client/batch_ops.h"
+
+namespace maru::capi {
+
+// Of one call: keeps indices in 32 bits with room to spare.
+inline constexpr size_t kMaxObjects = size_t{1} << 28;
+
+int check_worker(const client::Session &session);
+int check_commit(maru_namespace *ns, maru_pool *pool, const maru_key *keys,
+                 const maru_reservation *reservations, size_t count, int *ret_results);
+// Valid until this thread's next call.
+std::span<const pool::PageRun> runs_of(const maru_reservation *reservations, size_t count);
+// Takes the runs, all or none; nullptr with the message (-EINVAL). Under the session's lock.
+client::CommitOp *prepare_commit(maru_namespace *ns, maru_pool *pool, const wire::Key *keys,
+                                 std::span<const pool::PageRun> runs, int *ret_results);
+
+}  // namespace maru::capi

@@ -1,0 +1,451 @@
+#include "libmaru/client/batch_ops.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "libmaru/client/pool.h"
+#include "libmaru/client/status.h"
+#include "libmaru/wire/codec.h"
+
+namespace maru::client {
+
+using wire::Status;
+
+void BatchOp::begin(uint32_t count) {
+    reset();
+    todo_.clear();
+    if (count > 0)
+        todo_.push_back({0, count});
+}
+
+void BatchOp::again(uint32_t first, uint32_t count) {
+    if (detached() || count == 0)
+        return;
+    auto at = std::find_if(todo_.begin(), todo_.end(), [&](const Range &r) { return r.first > first; });
+    if (at != todo_.begin() && (at - 1)->first + (at - 1)->count == first) {
+        (at - 1)->count += count;
+        return;
+    }
+    todo_.insert(at, {first, count});
+}
+
+void BatchOp::take(uint32_t most, Part &part) {
+    Range &range = todo_.front();
+    part.first = range.first;
+    part.count = std::min(range.count, most);
+    range.first += part.count;
+    range.count -= part.count;
+    if (range.count == 0)
+        todo_.erase(todo_.begin());
+}
+
+void BatchOp::drop_after(uint32_t index) {
+    while (!todo_.empty() && todo_.back().first >= index)
+        todo_.pop_back();
+    if (!todo_.empty() && todo_.back().first + todo_.back().count > index)
+        todo_.back().count = index - todo_.back().first;
+}
+
+bool BatchOp::failed(const wire::ReplyBody &body) {
+    const auto *status = std::get_if<wire::StatusOnly>(&body);
+    if (!status)
+        return false;
+    if (status->status == Status::Ok)
+        fail(EPROTO, "marud answered a batch without results");
+    else if (status->message.empty())
+        fail(errno_of(status->status),
+             std::string("marud answered ") + wire::status_name(status->status));
+    else
+        fail(errno_of(status->status), status->message);
+    return true;
+}
+
+Outcome run(Session &session, Lock &lock, BatchOp &op) {
+    const TimeNs deadline = session.call_deadline();
+    if (session.over())
+        op.fail(session.over(), session.over_why());
+    session.transport().start(op);
+    session.transport().finish(lock, op, deadline);
+    Outcome outcome;
+    try {
+        outcome = op.complete();
+    } catch (const std::bad_alloc &) {
+        op.fail(ENOMEM, "no memory for the results");
+        outcome = op.complete();
+    }
+    session.transport().release(op);
+    return outcome;
+}
+
+void submit(Session &session, BatchOp &op, CompletionQueue &queue, uint64_t user_data) {
+    op.queue = &queue;
+    op.user_data = user_data;
+    op.deadline = session.call_deadline();
+    if (session.over())
+        op.fail(session.over(), session.over_why());
+    session.track_async(op);
+    session.transport().start(op);
+}
+
+// ---- probe ---------------------------------------------------------------------------------------
+
+void ProbeOp::set(Namespace &ns, const wire::Digest *keys, uint32_t count,
+                  const wire::Manifest &manifest, bool prefix_only, uint8_t *ret_bitmap) {
+    begin(count);
+    ns_ = &ns;
+    keys_ = keys;
+    count_ = count;
+    manifest_ = manifest;
+    prefix_only_ = prefix_only;
+    ret_bitmap_ = ret_bitmap;
+    bits_.assign((count + 7) / 8, 0);
+}
+
+void ProbeOp::next(wire::RequestBody &body, Part &part) {
+    uint32_t most = std::min(session_.transport().limits().probe_keys,
+                             wire::kMaxProbeObjects / manifest_.objects());
+    take(std::max(most, 1u), part);
+    body = wire::ProbeRequest{ns_->id, {keys_ + part.first, part.count}, manifest_, prefix_only_};
+}
+
+bool ProbeOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+    if (failed(body) || detached())
+        return true;
+    const auto *reply = std::get_if<wire::ProbeReply>(&body);
+    if (!reply || reply->bitmap.size() != (part.count + 7) / 8 || reply->prefix > part.count) {
+        fail(EPROTO, "marud answered a probe with another number of keys than asked");
+        return true;  // a probe changes nothing: the connection is still good
+    }
+    uint32_t first_miss = part.count;
+    for (uint32_t i = 0; i < part.count; ++i) {
+        const uint32_t at = part.first + i;
+        if (reply->bitmap[i / 8] >> (i % 8) & 1)
+            bits_[at / 8] |= static_cast<uint8_t>(1u << (at % 8));
+        else if (first_miss == part.count)
+            first_miss = i;
+    }
+    if (prefix_only_ && first_miss < part.count)
+        drop_after(part.first + first_miss);
+    return true;
+}
+
+Outcome ProbeOp::complete() {
+    if (code() != 0)
+        return failure();
+    uint32_t prefix = 0;
+    while (prefix < count_ && (bits_[prefix / 8] >> (prefix % 8) & 1))
+        ++prefix;
+    if (ret_bitmap_) {
+        if (prefix_only_)
+            for (uint32_t i = prefix; i < count_; ++i)
+                bits_[i / 8] &= static_cast<uint8_t>(~(1u << (i % 8)));
+        std::copy(bits_.begin(), bits_.end(), ret_bitmap_);
+    }
+    return {prefix, {}};
+}
+
+// ---- acquire -------------------------------------------------------------------------------------
+
+void AcquireOp::set(Namespace &ns, const wire::Digest *keys, uint32_t count,
+                    const wire::Manifest &manifest, bool prefix_only, void **ret_leases) {
+    begin(count);
+    ns_ = &ns;
+    keys_ = keys;
+    count_ = count;
+    manifest_ = manifest;
+    prefix_only_ = prefix_only;
+    ret_leases_ = ret_leases;
+    taken_.assign(size_t{count} * manifest.objects(), HeldTable::kNone);
+}
+
+void AcquireOp::next(wire::RequestBody &body, Part &part) {
+    const uint32_t most = session_.transport().limits().batch_items / manifest_.objects();
+    take(std::max(most, 1u), part);
+    body = wire::AcquireRequest{ns_->id, {keys_ + part.first, part.count}, manifest_, prefix_only_};
+}
+
+// A location is believed only where this process itself published that generation.
+uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
+    const HeldTable &table = session_.held();
+    const uint32_t held = table.find_replica(result.replica);
+    if (held == HeldTable::kNone)
+        return HeldTable::kNone;
+    const Held &entry = table[held];
+    const bool same = entry.ns == ns_ && entry.pool->id() == result.pool &&
+                      entry.run.offset == result.offset && entry.run.length == result.length &&
+                      entry.run.generation == result.generation && entry.state == HeldState::Ready;
+    return same ? held : HeldTable::kNone;
+}
+
+bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+    if (failed(body))
+        return true;
+    const auto *reply = std::get_if<wire::AcquireReply>(&body);
+    const uint32_t objects = manifest_.objects();
+    if (!reply || reply->results.size() != size_t{part.count} * objects) {
+        fail(EPROTO, "marud answered an acquire with another number of objects than asked");
+        return false;  // which leases it gave is not known: attach tells it which we have
+    }
+    uint32_t first_miss = part.count;
+    for (uint32_t key = 0; key < part.count; ++key) {
+        const auto results = reply->results.subspan(size_t{key} * objects, objects);
+        const size_t at = size_t{part.first + key} * objects;
+        bool whole = true;
+        for (uint32_t i = 0; i < objects; ++i) {
+            if (results[i].status == Status::Quota)
+                fail(EDQUOT, "the session has all the leases that marud allows it");
+            if (results[i].status != Status::Ok) {
+                whole = false;
+                continue;
+            }
+            const uint32_t held = checked(results[i]);
+            if (held == HeldTable::kNone) {
+                // Withdrawn here while the answer was on its way, or not ours at all.
+                const uint32_t known = session_.held().find_replica(results[i].replica);
+                if (known != HeldTable::kNone &&
+                    session_.held()[known].run.generation == results[i].generation) {
+                    ++session_.held()[known].told_leases;
+                    session_.drop_lease(known, true);
+                } else {
+                    session_.stray_lease(results[i].replica, results[i].generation);
+                }
+                whole = false;
+                continue;
+            }
+            session_.take_lease(held);
+            taken_[at + i] = held;
+        }
+        if (!whole || detached()) {
+            give_back(static_cast<uint32_t>(at), static_cast<uint32_t>(at + objects));
+            first_miss = std::min(first_miss, key);
+        }
+    }
+    if (prefix_only_ && first_miss < part.count)
+        drop_after(part.first + first_miss);
+    return true;
+}
+
+void AcquireOp::give_back(uint32_t first_object, uint32_t end_object) {
+    session_.transport().cork();
+    for (uint32_t i = first_object; i < end_object; ++i) {
+        if (taken_[i] != HeldTable::kNone)
+            session_.drop_lease(taken_[i], false);
+        taken_[i] = HeldTable::kNone;
+    }
+    session_.transport().uncork();
+}
+
+void AcquireOp::on_detach(int code) {
+    BatchOp::on_detach(code);
+    give_back(0, static_cast<uint32_t>(taken_.size()));
+}
+
+Outcome AcquireOp::complete() {
+    const uint32_t objects = manifest_.objects();
+    const auto end = static_cast<uint32_t>(taken_.size());
+    int64_t chunks = 0;
+    if (code() != 0) {
+        give_back(0, end);
+        std::fill(ret_leases_, ret_leases_ + end, nullptr);
+        return failure();
+    }
+    session_.leases().reserve(end);  // before anything is written: may throw
+    bool prefix = true;
+    for (uint32_t key = 0; key < count_; ++key) {
+        const uint32_t at = key * objects;
+        const bool whole = taken_[at] != HeldTable::kNone;
+        prefix = prefix && whole;
+        if (prefix_only_ && !prefix)
+            give_back(at, at + objects);
+        else if (whole)
+            ++chunks;
+        for (uint32_t i = at; i < at + objects; ++i) {
+            if (taken_[i] == HeldTable::kNone) {
+                ret_leases_[i] = nullptr;
+                continue;
+            }
+            const Held &entry = session_.held()[taken_[i]];
+            ret_leases_[i] =
+                session_.leases().add(&session_, taken_[i], entry.pool->at(entry.run.offset),
+                                      entry.run.length, entry.run.generation);
+        }
+    }
+    return {chunks, {}};
+}
+
+// ---- commit --------------------------------------------------------------------------------------
+
+void CommitOp::set(Namespace &ns, Pool &pool, const wire::Key *keys, std::span<const pool::PageRun> runs,
+                   int *ret_results) {
+    begin(static_cast<uint32_t>(runs.size()));
+    // Publishing must not fail for want of memory once marud has agreed.
+    session_.held().reserve(session_.ledger().unsettled() + runs.size());
+    ns_ = &ns;
+    pool_ = &pool;
+    keys_ = keys;
+    runs_.assign(runs.begin(), runs.end());
+    ret_results_ = ret_results;
+    outstanding_ = 0;
+    refusal_.clear();
+    results_.assign(runs.size(), -EINPROGRESS);
+}
+
+uint32_t CommitOp::window() const {
+    // A full ledger pins until the oldest answer comes.
+    return session_.ledger().span() < session_.transport().limits().ledger_items ? 8 : 0;
+}
+
+void CommitOp::next(wire::RequestBody &body, Part &part) {
+    const auto &limits = session_.transport().limits();
+    CommitLedger &ledger = session_.ledger();
+    take(std::min<uint32_t>(limits.batch_items,
+                            static_cast<uint32_t>(limits.ledger_items - ledger.span())),
+         part);
+    items_.clear();
+    for (uint32_t i = part.first; i < part.first + part.count; ++i) {
+        CommitRecord record;
+        record.op = this;
+        record.index = i;
+        record.ns = ns_;
+        record.pool = pool_;
+        record.key = keys_[i];
+        record.run = runs_[i];
+        const uint64_t id = ledger.add(record);
+        if (i == part.first)
+            part.op_id = id;
+        items_.push_back({keys_[i], pool_->id(), runs_[i].offset, runs_[i].length, runs_[i].generation});
+        ++outstanding_;
+    }
+    body = wire::CommitRequest{ns_->id, part.op_id, items_};
+}
+
+bool CommitOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+    if (const auto *status = std::get_if<wire::StatusOnly>(&body); status && refusal_.empty())
+        refusal_ = status->message;
+    return take_commit_reply(session_, part, body);
+}
+
+// Their fate is not known until marud says so: their pages are nobody's meanwhile.
+void CommitOp::on_lost(const Part &part) {
+    for (uint32_t i = 0; i < part.count; ++i)
+        if (const CommitRecord *record = session_.ledger().find(part.op_id + i))
+            record->pool->allocator().apply(pool::AllocationEvent::Lost, record->run);
+}
+
+void CommitOp::settled_item(uint32_t index, Status status) {
+    --outstanding_;
+    results_[index] = -errno_of(status);
+    if (results_[index] != 0 && status != Status::AlreadyPresent && refusal_.empty())
+        refusal_ = std::string("marud answered ") + wire::status_name(status);
+}
+
+void CommitOp::refuse_unsent(int code) {
+    Part part;
+    while (more()) {
+        take(UINT32_MAX, part);
+        for (uint32_t i = part.first; i < part.first + part.count; ++i) {
+            pool_->allocator().apply(pool::AllocationEvent::Refused, runs_[i]);
+            results_[i] = -code;
+        }
+    }
+}
+
+void CommitOp::on_detach(int code) {
+    // What was not sent is known not to be published.
+    refuse_unsent(code);
+    CommitLedger &ledger = session_.ledger();
+    const TimeNs ask_at = session_.over() ? kNever : now_ns();
+    for (uint64_t id = ledger.lowest_unsettled(); outstanding_ > 0 && id < ledger.next_id(); ++id) {
+        CommitRecord *record = ledger.find(id);
+        if (!record || record->op != this)
+            continue;
+        record->op = nullptr;
+        record->ask_at = ask_at;
+        record->pool->allocator().apply(pool::AllocationEvent::Lost, record->run);
+        --outstanding_;
+    }
+    session_.resolve_at(ask_at);
+}
+
+void CommitOp::recycle() { session_.commits.idle.push_back(this); }
+
+Outcome CommitOp::complete() {
+    if (code() != 0)
+        refuse_unsent(code());
+    std::copy(results_.begin(), results_.end(), ret_results_);
+    for (size_t i = 0; i < results_.size(); ++i) {
+        if (results_[i] == 0 || results_[i] == -EEXIST)
+            continue;
+        const std::string &text = results_[i] == -EINPROGRESS
+                                      ? "its fate is not known yet; the library settles it"
+                                  : refusal_.empty() ? message()
+                                                     : refusal_;
+        return {results_[i], "commit, item " + std::to_string(i) + " of " +
+                                 std::to_string(results_.size()) + ": " + text};
+    }
+    return {};
+}
+
+// ---- retire --------------------------------------------------------------------------------------
+
+void RetireOp::set(Namespace &ns, const wire::Key *keys, uint32_t count, int *ret_results) {
+    ret_results_ = ret_results;
+    results_.assign(count, -ENOENT);
+    named_.clear();
+    for (uint32_t i = 0; i < count; ++i) {
+        // One key may have a replica in each of several pools.
+        for (uint32_t held; (held = session_.held().find_ready(&ns, keys[i])) != HeldTable::kNone;) {
+            const Held &entry = session_.held()[held];
+            named_.push_back({i, held, entry.replica, entry.run.generation});
+            session_.withdraw(held);
+            results_[i] = 0;
+        }
+    }
+    begin(static_cast<uint32_t>(named_.size()));
+}
+
+void RetireOp::next(wire::RequestBody &body, Part &part) {
+    take(session_.transport().limits().batch_items, part);
+    names_.clear();
+    for (uint32_t i = part.first; i < part.first + part.count; ++i) {
+        // A new life of marud may have renamed it since.
+        const Held &entry = session_.held()[named_[i].held];
+        if (entry.state != HeldState::Free && entry.run.generation == named_[i].generation)
+            named_[i].replica = entry.replica;
+        names_.push_back({named_[i].replica, named_[i].generation});
+    }
+    body = wire::RetireRequest{names_};
+}
+
+bool RetireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+    if (failed(body))
+        return true;
+    const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
+    if (!reply || reply->statuses.size() != part.count) {
+        fail(EPROTO, "marud answered a retire with another number of items than asked");
+        return false;
+    }
+    for (uint32_t i = 0; i < part.count; ++i) {
+        const Named &named = named_[part.first + i];
+        const Held &entry = session_.held()[named.held];
+        if (entry.state != HeldState::Free && entry.replica == named.replica &&
+            entry.run.generation == named.generation)
+            session_.retire_answer(named.held, reply->statuses[i]);
+    }
+    return true;
+}
+
+void RetireOp::on_detach(int code) {
+    BatchOp::on_detach(code);
+    for (const Named &named : named_)
+        session_.sweep(named.held);
+}
+
+Outcome RetireOp::complete() {
+    if (ret_results_)
+        std::copy(results_.begin(), results_.end(), ret_results_);
+    return {static_cast<int64_t>(std::count(results_.begin(), results_.end(), 0)), {}};
+}
+
+}  // namespace maru::client

@@ -1,0 +1,70 @@
+// CommitLedger: every commit that was sent and whose fate is not known yet, by operation id.
+//
+// Operation ids are a counter. The lowest id without a fate pins the watermark that goes with every
+// request: all below it are acknowledged and forgotten on both sides. A record keeps everything
+// needed to ask again or to send again, without the caller. Guarded by the session's lock.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <deque>
+
+#include "libmaru/client/clock.h"
+#include "libmaru/pool/page_allocator.h"
+#include "libmaru/wire/records.h"
+
+namespace maru::client {
+
+class CommitOp;
+struct Namespace;
+class Pool;
+
+struct CommitRecord {
+    CommitOp *op = nullptr;  // who waits for it; nullptr: the caller has gone
+    uint32_t index = 0;      // in op
+    bool settled = false;
+    Namespace *ns = nullptr;
+    Pool *pool = nullptr;
+    wire::Key key;
+    pool::PageRun run;
+    TimeNs ask_at = kNever;  // when to ask marud for its fate on the open connection
+};
+
+class CommitLedger {
+  public:
+    uint64_t next_id() const { return base_ + records_.size(); }
+    uint64_t lowest_unsettled() const { return base_; }  // next_id() when there is none
+    uint64_t watermark() const { return base_ - 1; }
+    size_t span() const { return records_.size(); }  // what marud must remember
+    uint64_t unsettled() const { return unsettled_; }
+
+    uint64_t add(const CommitRecord &record) {
+        records_.push_back(record);
+        ++unsettled_;
+        return base_ + records_.size() - 1;
+    }
+    // nullptr: never given, or settled and forgotten.
+    CommitRecord *find(uint64_t id) {
+        if (id < base_ || id >= next_id())
+            return nullptr;
+        CommitRecord &record = records_[id - base_];
+        return record.settled ? nullptr : &record;
+    }
+    void settle(uint64_t id) {
+        CommitRecord *record = find(id);
+        assert(record);
+        record->settled = true;
+        --unsettled_;
+        while (!records_.empty() && records_.front().settled) {
+            records_.pop_front();
+            ++base_;
+        }
+    }
+
+  private:
+    uint64_t base_ = 1;
+    uint64_t unsettled_ = 0;
+    std::deque<CommitRecord> records_;
+};
+
+}  // namespace maru::client

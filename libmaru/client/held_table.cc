@@ -1,0 +1,82 @@
+#include "libmaru/client/held_table.h"
+
+#include <cassert>
+#include <cstring>
+
+namespace maru::client {
+
+uint64_t HeldTable::hash(wire::Id replica) {
+    uint64_t mixed = replica * 0x9e3779b97f4a7c15ull;
+    return mixed ^ (mixed >> 32);
+}
+
+// Digests are uniform already; shard and part must not fall on the same place.
+uint64_t HeldTable::hash(const Namespace *ns, const wire::Key &key) {
+    uint64_t head;
+    std::memcpy(&head, key.digest.bytes.data(), sizeof head);
+    return hash(head ^ (static_cast<uint64_t>(key.shard) << 32 | key.part) ^
+                reinterpret_cast<uintptr_t>(ns));
+}
+
+void HeldTable::reserve(size_t more) {
+    while (free_.size() < more) {
+        free_.reserve(slots_.size() + 1);  // remove() never allocates
+        slots_.emplace_back();
+        free_.push_back(static_cast<uint32_t>(slots_.size() - 1));
+    }
+    by_replica_.reserve(more, [this](uint32_t s) { return replica_hash(s); });
+    by_key_.reserve(more, [this](uint32_t s) { return key_hash(s); });
+}
+
+uint32_t HeldTable::add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
+                        const pool::PageRun &run) {
+    reserve(1);
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    Held &held = slots_[slot];
+    held = Held{};
+    held.state = HeldState::Ready;
+    held.ns = ns;
+    held.pool = pool;
+    held.key = key;
+    held.replica = replica;
+    held.run = run;
+    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
+    by_key_.insert(slot, [this](uint32_t s) { return key_hash(s); });
+    return slot;
+}
+
+void HeldTable::withdraw(uint32_t slot, HeldState to) {
+    Held &held = slots_[slot];
+    assert(to != HeldState::Ready && to != HeldState::Free);
+    if (held.state == HeldState::Ready)
+        by_key_.erase(slot, [this](uint32_t s) { return key_hash(s); });
+    held.state = to;
+}
+
+void HeldTable::remove(uint32_t slot) {
+    assert(slots_[slot].state != HeldState::Free);
+    if (slots_[slot].state == HeldState::Ready)
+        by_key_.erase(slot, [this](uint32_t s) { return key_hash(s); });
+    by_replica_.erase(slot, [this](uint32_t s) { return replica_hash(s); });
+    slots_[slot] = Held{};
+    free_.push_back(slot);
+}
+
+void HeldTable::rename(uint32_t slot, wire::Id replica) {
+    by_replica_.erase(slot, [this](uint32_t s) { return replica_hash(s); });
+    slots_[slot].replica = replica;
+    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
+}
+
+uint32_t HeldTable::find_replica(wire::Id replica) const {
+    return by_replica_.find(hash(replica),
+                            [&](uint32_t s) { return slots_[s].replica == replica; });
+}
+
+uint32_t HeldTable::find_ready(const Namespace *ns, const wire::Key &key) const {
+    return by_key_.find(hash(ns, key),
+                        [&](uint32_t s) { return slots_[s].ns == ns && slots_[s].key == key; });
+}
+
+}  // namespace maru::client

@@ -1,0 +1,76 @@
+// HeldTable: the replicas that this process has published, and who here reads them.
+//
+// It is what a restarted marud is told again, and what every location in a reply is checked against:
+// a lease is given out only on an entry found here with the same pool, range and generation. An
+// entry leaves only when marud has acknowledged its reclaim (or does not know it) and no lease of
+// this process is left on it. Guarded by the session's lock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "libmaru/client/slot_index.h"
+#include "libmaru/pool/page_allocator.h"
+#include "libmaru/wire/records.h"
+
+namespace maru::client {
+
+struct Namespace;
+class Pool;
+
+enum class HeldState : uint8_t {
+    Free,
+    Ready,
+    Retiring,    // withdrawn; marud says when the last reader is gone
+    Reclaiming,  // readers are gone; the acknowledgement is on its way or not answered
+    Orphan,      // marud does not know it (any more): leases here go on, nothing new finds it
+};
+
+struct Held {
+    HeldState state = HeldState::Free;
+    bool release_queued = false;
+    bool ack_queued = false;
+    bool sweep_queued = false;
+    uint32_t leases = 0;        // held by this process now
+    uint32_t told_leases = 0;   // that marud counts, once all sent messages have arrived
+    Namespace *ns = nullptr;
+    Pool *pool = nullptr;
+    wire::Key key;
+    wire::Id replica = 0;
+    pool::PageRun run;
+};
+
+class HeldTable {
+  public:
+    static constexpr uint32_t kNone = SlotIndex::kNone;
+
+    void reserve(size_t more);  // so that add() cannot fail
+    uint32_t add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
+                 const pool::PageRun &run);
+    void remove(uint32_t slot);
+    Held &operator[](uint32_t slot) { return slots_[slot]; }
+    const Held &operator[](uint32_t slot) const { return slots_[slot]; }
+
+    uint32_t find_replica(wire::Id replica) const;
+    // Only Ready ones are found by key.
+    uint32_t find_ready(const Namespace *ns, const wire::Key &key) const;
+    // No longer found by key.
+    void withdraw(uint32_t slot, HeldState to);
+    void rename(uint32_t slot, wire::Id replica);  // the id in a new life of marud
+
+    uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }
+    uint64_t size() const { return by_replica_.size(); }
+
+  private:
+    static uint64_t hash(const Namespace *ns, const wire::Key &key);
+    static uint64_t hash(wire::Id replica);
+    uint64_t key_hash(uint32_t slot) const { return hash(slots_[slot].ns, slots_[slot].key); }
+    uint64_t replica_hash(uint32_t slot) const { return hash(slots_[slot].replica); }
+
+    std::deque<Held> slots_;  // never moves
+    std::vector<uint32_t> free_;
+    SlotIndex by_replica_, by_key_;
+};
+
+}  // namespace maru::client

@@ -1,0 +1,119 @@
+// Pool: a grant of memory, mapped segment by segment, and the allocator over it.
+//
+// A segment is asked for, mapped, bound, and reported to marud; only then may a commit name it.
+// Pages are handed out as they are populated, by the populator's thread. A segment that marud did
+// not confirm before it was restarted is forgotten and asked for again: the new marud would not
+// accept it. Descriptors of confirmed segments are kept until the pool is closed for good, so that
+// a new marud can be given them, also while the pool is half closed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libmaru/client/fork_guard.h"
+#include "libmaru/client/session.h"
+#include "libmaru/pool/memory_environment.h"
+#include "libmaru/pool/numa.h"
+#include "libmaru/pool/page_allocator.h"
+#include "libmaru/pool/populate.h"
+#include "libmaru/pool/segment.h"
+
+namespace maru::client {
+
+struct PoolOptions {
+    uint64_t capacity_bytes = 0;
+    uint64_t page_bytes = 64 * 1024;
+    wire::Medium medium = wire::Medium::Cpu;
+    wire::HugePages huge_pages = wire::HugePages::Off;
+    wire::Numa numa = wire::Numa::Off;
+    int32_t numa_node = -1;
+    bool wait_populated = false;
+    uint64_t margin_bytes = pool::kDefaultMarginBytes;
+};
+
+class Pool {
+  public:
+    // Result value: the pool, owned by the session.
+    static Result<Pool *> open(Session &session, const PoolOptions &options);
+    ~Pool();
+
+    enum class Close { Drained, Forced };
+    // 0: gone from the session and deleted.
+    static Outcome close(Pool &pool, Close mode, TimeNs deadline);
+
+    Session &session() const { return session_; }
+    wire::Id id() const { return id_; }
+    pool::PageAllocator &allocator() const { return *allocator_; }
+    const std::byte *at(uint64_t offset) const { return place(offset); }
+    std::byte *place(uint64_t offset) const {
+        return base_[offset / segment_bytes_] + offset % segment_bytes_;
+    }
+
+    Outcome reserve(uint64_t length, std::span<pool::PageRun> runs);
+    Outcome wait_populated(uint32_t timeout_ms);
+    pool::Populator::Progress progress() const;
+
+    struct Info {
+        wire::Usage usage;
+        uint64_t swapped_bytes = 0, backing_page_bytes = 0;
+        int32_t numa_node = -1;
+        bool populating = false;
+        int populate_result = 0;
+        uint32_t segment_count = 0;
+    };
+    Info info();
+
+    // ---- under the session's lock
+    uint32_t leases = 0;  // of this process, on objects of this pool
+    // Commits without a known fate.
+    uint64_t unsettled() const;
+    // For a new marud: what to tell and to pass. Nothing before the reply to open.
+    bool granted() const { return allocator_ != nullptr; }
+    wire::AttachPoolRequest attach_request(uint32_t first, std::vector<int> &fds) const;
+    uint32_t confirmed_segments() const { return confirmed_; }
+    bool closing() const { return closing_; }
+    Outcome busy_with() const;  // leases, reservations, unknown commits: EBUSY
+    wire::PoolGauge gauge() const;
+
+  private:
+    Pool(Session &session, const PoolOptions &options);
+    Result<pool::PopulateRange> open_segment(uint32_t index);
+    Result<pool::PopulateRange> try_segment(uint32_t index, bool *again);
+    bool take_grant(const wire::PoolReply &reply);
+    static void abandon(Session &session, wire::Id id);
+
+    Outcome drain(Lock &lock, Close mode, TimeNs deadline);
+    void unmap(Lock &lock);
+    Outcome finish(Lock &lock, TimeNs deadline);
+
+    Session &session_;
+    const PoolOptions options_;
+    uint64_t request_key_ = 0;
+
+    wire::Id id_ = 0;
+    uint64_t capacity_bytes_ = 0, segment_bytes_ = 1;
+    uint32_t segment_count_ = 0;
+    std::unique_ptr<pool::PageAllocator> allocator_;
+
+    // Written by the thread that opens segments; read by others only for admitted pages, so the
+    // allocator's lock orders them.
+    std::unique_ptr<std::byte *[]> base_;
+    std::vector<std::optional<pool::Segment>> segments_;
+    // Under the session's lock.
+    uint32_t confirmed_ = 0;  // leading segments that marud may be passed again
+    std::vector<std::unique_ptr<TrackedFd>> kept_;  // their descriptors
+    bool close_running_ = false, closing_ = false, drained_ = false, unmapped_ = false;
+    uint64_t swapped_bytes_ = 0, backing_page_bytes_ = 0;
+    TimeNs backing_read_ = 0;
+
+    std::atomic<int> node_{-1};
+    std::atomic<bool> stop_{false};
+    std::optional<pool::PopulateRange> first_;  // opened by open(), for the populator's first step
+    std::unique_ptr<pool::MemoryEnvironment> environment_;
+    std::unique_ptr<pool::Populator> populator_;
+};
+
+}  // namespace maru::client

@@ -1,0 +1,496 @@
+#include "libmaru/client/transport.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "libmaru/client/status.h"
+
+namespace maru::client {
+
+using wire::Status;
+
+Transport::Transport(std::mutex &, Listener &listener, const Config &config)
+    : listener_(listener), config_(config), buffer_(std::make_unique<Buffer>()),
+      wake_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
+    if (wake_fd_.get() < 0)
+        throw std::bad_alloc();  // an eventfd fails only for want of descriptors or memory
+    free_slots_.reserve(kSlots);
+    for (uint32_t i = kSlots; i-- > 0;)
+        free_slots_.push_back(i);
+    waiters_.reserve(64);
+}
+
+Transport::~Transport() {
+    assert(!connection_ && waiters_.empty());
+    // Only what goes on without a caller is left, and nobody will send it any more.
+    while (!queue_.empty()) {
+        Op *op = queue_.front();
+        queue_.pop_front();
+        op->queued_ = false;
+        if (!op->background && !op->caller_)
+            op->recycle();
+    }
+}
+
+// ---- connection ----------------------------------------------------------------------------------
+
+void Transport::adopt(UniqueFd socket) {
+    connection_ = std::make_shared<TrackedFd>(std::move(socket));
+    open_ = false;
+    want_write_ = false;
+    retry_send_ = kNever;
+    blocked_frame_ = {};
+    limits_ = wire::Limits{};
+}
+
+void Transport::set_limits(const wire::Limits &limits) {
+    // Never trusted to be larger than what this library was built for, nor to be useless.
+    limits_ = limits;
+    limits_.probe_keys = std::clamp(limits.probe_keys, 1u, wire::kMaxProbeKeys);
+    limits_.batch_items = std::clamp(limits.batch_items, 1u, wire::kMaxBatchItems);
+    limits_.in_flight = std::clamp(limits.in_flight, 1u, kSlots);
+    limits_.ledger_items = std::clamp(limits.ledger_items, 1u, wire::kMaxLedgerItems);
+}
+
+void Transport::set_open(bool open) {
+    open_ = open;
+    pump();
+}
+
+void Transport::disconnect(int code, std::string_view why) {
+    if (!connection_)
+        return;
+    // Wakes whoever polls it; closed by its last owner.
+    ::shutdown(connection_->get(), SHUT_RDWR);
+    connection_.reset();
+    open_ = false;
+    blocked_frame_ = {};
+    want_write_ = false;
+    retry_send_ = kNever;
+    for (uint32_t i = 0; i < kSlots; ++i) {
+        Slot &slot = slots_[i];
+        if (slot.id == 0)
+            continue;
+        Op *op = slot.op;
+        const Part part = slot.part;
+        slot = Slot{};
+        free_slots_.push_back(i);
+        --unanswered_;
+        --op->in_flight_;
+        op->on_lost(part);
+        if (op->control)
+            op->fail(code, why);
+        check(*op);
+    }
+    while (!control_queue_.empty()) {
+        Op *op = control_queue_.front();
+        op->fail(code, why);
+        unqueue(*op);
+        check(*op);
+    }
+    listener_.on_disconnected(code, why);
+    for (Waiter *waiter : waiters_)
+        waiter->turn.notify_one();
+    wake();
+}
+
+// ---- ops -----------------------------------------------------------------------------------------
+
+void Transport::start(Op &op) {
+    enqueue(op);
+    if (!op.queued_) {  // nothing to send
+        check(op);
+        return;
+    }
+    if (op.queue && !io_reads_ && reader_ == Reader::None)
+        wake();
+    pump();
+}
+
+void Transport::enqueue(Op &op) {
+    if (op.queued_ || !op.unsent())
+        return;
+    if (op.control && !connection_) {
+        op.fail(ENOTCONN, "no connection to marud");
+        return;
+    }
+    op.queued_ = true;
+    (op.control ? control_queue_ : queue_).push_back(&op);
+}
+
+void Transport::unqueue(Op &op) {
+    if (!op.queued_)
+        return;
+    auto &queue = op.control ? control_queue_ : queue_;
+    queue.erase(std::find(queue.begin(), queue.end(), &op));
+    op.queued_ = false;
+}
+
+// Completes an op when all of it is answered; sends again what was lost.
+void Transport::check(Op &op) {
+    if (op.unsent())
+        enqueue(op);
+    else
+        unqueue(op);
+    if (op.background || op.done_ || op.queued_ || op.in_flight_ > 0)
+        return;
+    if (!op.caller_) {
+        if (op.settled())
+            op.recycle();
+        return;
+    }
+    if (!op.settled())
+        return;
+    op.done_ = true;
+    notify(&op);
+    if (op.queue)
+        listener_.on_done(op);
+}
+
+void Transport::start_detached(Op &op) {
+    op.caller_ = false;
+    start(op);
+}
+
+bool Transport::finish(Lock &lock, Op &op, TimeNs deadline) {
+    if (!wait(lock, &op, deadline, [&] { return op.done_; })) {
+        detach(op, connection_ ? ETIMEDOUT : ENOTCONN);
+        return false;
+    }
+    return true;
+}
+
+void Transport::detach(Op &op, int code) {
+    if (op.done_)
+        return;
+    unqueue(op);
+    op.fail(code, code == ETIMEDOUT ? "marud did not answer within the deadline"
+                                    : "no connection to marud within the deadline");
+    op.done_ = true;  // first: what follows may end the connection, and this op must not end twice
+    op.on_detach(op.code());
+    enqueue(op);  // one that must come to an end without its caller
+    notify(&op);
+    if (op.queue)
+        listener_.on_done(op);
+}
+
+void Transport::release(Op &op) {
+    op.caller_ = false;
+    op.done_ = false;  // from here only its messages keep it
+    if (op.in_flight_ == 0 && !op.queued_ && op.settled())
+        op.recycle();
+}
+
+void Transport::fail_all(int code, std::string_view why) {
+    // check() changes the queues: one at a time.
+    for (bool found = true; found;) {
+        found = false;
+        for (Op *op : queue_) {
+            if (op->background)
+                continue;
+            op->fail(code, why);
+            check(*op);
+            found = true;
+            break;
+        }
+    }
+    for (Slot &slot : slots_)
+        if (slot.id != 0 && !slot.op->background)
+            slot.op->fail(code, why);
+}
+
+// ---- sending -------------------------------------------------------------------------------------
+
+uint32_t Transport::slot_limit(bool reserve) const {
+    return reserve && limits_.in_flight > 2 * kReservedSlots ? limits_.in_flight - kReservedSlots
+                                                             : limits_.in_flight;
+}
+
+Op *Transport::next_op() {
+    if (!control_queue_.empty())
+        return unanswered_ < slot_limit(false) ? control_queue_.front() : nullptr;
+    if (!open_)
+        return nullptr;
+    // Each op in turn, so that a large batch does not hold up a small one.
+    for (size_t i = 0; i < queue_.size(); ++i) {
+        Op *op = queue_[i];
+        if (op->in_flight_ >= op->window() || unanswered_ >= slot_limit(!op->background))
+            continue;
+        return op;
+    }
+    return nullptr;
+}
+
+void Transport::pump() {
+    if (corked_ > 0)
+        return;
+    while (connection_ && !want_write_ && retry_send_ == kNever) {
+        Op *op = next_op();
+        if (!op)
+            return;
+        unqueue(*op);
+        Part part;
+        op->next(request_.body, part);
+        const uint32_t index = free_slots_.back();
+        free_slots_.pop_back();
+        request_.id = next_sequence_++ * kSlots + index;
+        listener_.stamp(request_);
+        Slot &slot = slots_[index];
+        slot = {request_.id, op, part, now_ns()};
+        ++unanswered_;
+        ++op->in_flight_;
+        auto frame = encoder_.request(request_);
+        if (!frame) {  // a text that cannot be sent: this request's own fault
+            slot = Slot{};
+            free_slots_.push_back(index);
+            --unanswered_;
+            --op->in_flight_;
+            op->fail(frame.error().code, frame.error().message);
+            op->on_lost(part);
+            check(*op);
+            continue;
+        }
+        blocked_frame_ = *frame;
+        blocked_fds_.assign(op->fds().begin(), op->fds().end());
+        enqueue(*op);  // it may have more: behind the others
+        if (!send_blocked_frame())
+            return;
+    }
+}
+
+// False: not now, or the connection ended.
+bool Transport::send_blocked_frame() {
+    auto sent = wire::send_packet(connection_->get(), blocked_frame_, blocked_fds_);
+    if (sent) {
+        blocked_frame_ = {};
+        want_write_ = false;
+        retry_send_ = kNever;
+        return true;
+    }
+    const int code = sent.error().code;
+    if (code == EAGAIN || code == EWOULDBLOCK) {
+        want_write_ = true;
+        retry_send_ = kNever;
+        wake();
+    } else if (code == ENOBUFS || code == ENOMEM) {
+        want_write_ = false;
+        retry_send_ = now_ns() + kMillisecond;
+        wake();
+    } else {
+        disconnect(ENOTCONN, sent.error().message);
+    }
+    return false;
+}
+
+// ---- receiving -----------------------------------------------------------------------------------
+
+Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection) {
+    lock.unlock();
+    auto packet = wire::receive_packet(connection->get(), buffer_->bytes);
+    const wire::ServerMessage *message = nullptr;
+    if (packet && !packet->truncated)
+        message = decoder_.server_message(packet->bytes);
+    lock.lock();
+    if (!packet) {
+        const int code = packet.error().code;
+        if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR || code == ENOBUFS || code == ENOMEM)
+            return Received::Nothing;
+        if (connection_ == connection)
+            disconnect(ENOTCONN, "marud closed the connection");
+        return Received::Gone;
+    }
+    if (connection_ != connection)
+        return Received::Gone;  // what an ended connection still delivers is nobody's
+    if (!message) {
+        disconnect(EPROTO, packet->truncated ? "marud sent a packet over the limit"
+                                             : "marud sent what is not a message: " +
+                                                   decoder_.error().message);
+        return Received::Gone;
+    }
+    dispatch(*message, packet->fds, packet->fds_lost);
+    return Received::Packet;
+}
+
+void Transport::dispatch(const wire::ServerMessage &message, std::vector<UniqueFd> &fds,
+                         bool fds_lost) {
+    ++corked_;  // a send may fail and end the connection in the middle of an op's reply
+    if (const auto *event = std::get_if<wire::Event>(&message)) {
+        listener_.on_event(*event);
+    } else {
+        const auto &reply = std::get<wire::Reply>(message);
+        Slot &slot = slots_[reply.id % kSlots];
+        // Another id: answered already, or of a call that was given up with an earlier connection.
+        if (reply.id != 0 && slot.id == reply.id)
+            answered(slot, reply, fds, fds_lost);
+    }
+    --corked_;
+    pump();
+}
+
+void Transport::answered(Slot &slot, const wire::Reply &reply, std::vector<UniqueFd> &fds,
+                         bool fds_lost) {
+    Op *op = slot.op;
+    const Part part = slot.part;
+    free_slots_.push_back(static_cast<uint32_t>(&slot - slots_.data()));
+    slot = Slot{};
+    --unanswered_;
+    --op->in_flight_;
+    const auto *status = std::get_if<wire::StatusOnly>(&reply.body);
+    const bool fenced = status && status->status == Status::Fenced;
+    if (status && status->status == Status::StaleEpoch && !op->control) {
+        // This life of marud is not the one that greeted us.
+        op->on_lost(part);
+        check(*op);
+        disconnect(ENOTCONN, "marud answered that the epoch has passed");
+        return;
+    }
+    const bool fits = op->on_reply(part, reply.body, fds, fds_lost);
+    check(*op);  // the last use of op: it may be another call's from here
+    if (fenced)
+        listener_.on_fenced(status->message);
+    else if (!fits)
+        disconnect(EPROTO, "marud's answer does not fit the request");
+}
+
+bool Transport::wait(Lock &lock, Waiter &self, TimeNs deadline) {
+    if (self.ready(self.context))
+        return true;
+    waiters_.push_back(&self);
+    bool ready = false;
+    while (!(ready = self.ready(self.context)) && now_ns() < deadline) {
+        if (connection_ && reader_ == Reader::None)
+            read_for_all(lock, self, deadline);
+        else
+            self.turn.wait_until(lock, time_point(deadline));
+    }
+    waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &self));
+    hand_over();
+    return ready;
+}
+
+void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline) {
+    reader_ = Reader::Caller;
+    const auto connection = connection_;
+    const TimeNs spin_until =
+        config_.spin_us ? now_ns() + static_cast<TimeNs>(config_.spin_us) * 1000 : 0;
+    while (connection_ == connection && !self.ready(self.context)) {
+        const Received received = receive_one(lock, connection);
+        if (received == Received::Packet)
+            continue;
+        if (received == Received::Gone)
+            break;
+        const TimeNs now = now_ns();
+        if (now >= deadline)
+            break;
+        if (now < spin_until)
+            continue;
+        lock.unlock();
+        auto waited = wire::wait_socket(connection->get(), POLLIN, deadline);
+        lock.lock();
+        if (!waited)
+            break;
+    }
+    reader_ = Reader::None;
+    last_lead_ = now_ns();
+}
+
+// Somebody must read: the next caller if there is one, the I/O thread after a while if not.
+void Transport::hand_over() {
+    if (!connection_ || reader_ != Reader::None)
+        return;
+    if (!waiters_.empty())
+        waiters_.front()->turn.notify_one();
+    else if (async_ > 0 && !io_reads_)
+        wake();
+}
+
+void Transport::notify(const void *channel) {
+    for (Waiter *waiter : waiters_)
+        if (waiter->channel == channel)
+            waiter->turn.notify_one();
+}
+
+// ---- the I/O thread ------------------------------------------------------------------------------
+
+void Transport::wake() {
+    if (woken_.exchange(true))
+        return;
+    const uint64_t one = 1;
+    // Full is impossible: one write at most between two reads.
+    [[maybe_unused]] ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);
+}
+
+void Transport::serve(Lock &lock, TimeNs until) {
+    const TimeNs now = now_ns();
+    const auto connection = connection_;
+    const bool callers_read = reader_ == Reader::Caller;
+    const bool lingering = async_ == 0 && now < last_lead_ + kLinger;
+    pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {-1, 0, 0}};
+    if (connection) {
+        fds[1].fd = connection->get();
+        if (!callers_read && !lingering)
+            fds[1].events |= POLLIN;
+        if (want_write_)
+            fds[1].events |= POLLOUT;
+        if (fds[1].events == 0)
+            fds[1].fd = -1;  // else a hang-up would be reported again and again
+        // Callers may leave at any time without telling: that is their fast path.
+        if (callers_read || lingering)
+            until = std::min(until, now + kLinger);
+        until = std::min(until, retry_send_);
+    }
+    timespec timeout{};
+    if (until > now) {
+        const TimeNs left = std::min(until - now, TimeNs{3'600'000} * kMillisecond);
+        timeout = {left / 1'000'000'000, left % 1'000'000'000};
+    }
+    io_reads_ = (fds[1].events & POLLIN) != 0;
+    lock.unlock();
+    const int ready = ::ppoll(fds, 2, &timeout, nullptr);
+    if (ready > 0 && fds[0].revents) {
+        // In this order: a wake() that comes between the two is seen below, by its cause.
+        woken_.store(false);
+        uint64_t count;
+        [[maybe_unused]] ssize_t got = ::read(wake_fd_.get(), &count, sizeof count);
+    }
+    lock.lock();
+    io_reads_ = false;
+    if (connection_ != connection || !connection)
+        return;
+    if ((want_write_ && (fds[1].revents & (POLLOUT | POLLERR | POLLHUP))) || now_ns() >= retry_send_)
+        if (send_blocked_frame())
+            pump();
+    if (!(fds[1].revents & ~POLLOUT) || reader_ != Reader::None)
+        return;
+    reader_ = Reader::Io;
+    while (connection_ == connection && receive_one(lock, connection) == Received::Packet) {
+    }
+    reader_ = Reader::None;
+    hand_over();
+}
+
+TimeNs Transport::check_silence(TimeNs now) {
+    TimeNs next = kNever;
+    if (!connection_)
+        return next;
+    for (const Slot &slot : slots_) {
+        if (slot.id == 0 || slot.op->patient)
+            continue;
+        if (now >= slot.sent + config_.silence) {
+            disconnect(ENOTCONN, "marud did not answer for " +
+                                     std::to_string(config_.silence / kMillisecond) + " ms");
+            return kNever;
+        }
+        next = std::min(next, slot.sent + config_.silence);
+    }
+    return next;
+}
+
+}  // namespace maru::client
