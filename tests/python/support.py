@@ -36,7 +36,8 @@ def optional(module):
     try:
         return __import__(module)
     except ImportError:
-        raise unittest.SkipTest(f"{module} is not installed for Python {sys.version.split()[0]}")
+        reason = f"{module} is not installed for Python {sys.version.split()[0]}"
+        raise unittest.SkipTest(reason) from None
 
 
 class Daemon:
@@ -57,19 +58,27 @@ class Daemon:
         ready.bind(path)
         ready.settimeout(30)
         config = self.directory / "marud.toml"
-        config.write_text(CONFIG.format(socket=self.socket_path))
-        environment = dict(os.environ, NOTIFY_SOCKET=path, RUNTIME_DIRECTORY=str(self.directory),
-                           XDG_RUNTIME_DIR=str(self.directory))
-        self._process = subprocess.Popen(
-            [MARUD, "--config", str(config)], env=environment, stdin=subprocess.DEVNULL,
-            stdout=open(self.directory / "log", "ab"), stderr=subprocess.STDOUT,
-        )
+        config.write_text(CONFIG.format(directory=self.directory))
+        environment = dict(os.environ, NOTIFY_SOCKET=path)
+        environment.pop("LD_PRELOAD", None)  # a sanitizer's run-time, for Python alone
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [MARUD, "--user", "--config", str(config)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         with ready:
             try:
                 while b"READY=1" not in ready.recv(4096).split(b"\n"):
                     pass
             except socket.timeout:
                 raise AssertionError("marud did not become ready:\n" + self.log()) from None
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def stop(self, number=signal.SIGTERM):
         if self._process is not None:
@@ -86,6 +95,13 @@ class Daemon:
 
 
 CONFIG = """
+[daemon]
+socket = "{directory}/marud.sock"
+runtime_directory = "{directory}"
+
+[cpu]
+host_bytes = "64G"
+segment_bytes = "4M"
 """
 
 
@@ -120,6 +136,14 @@ class MaruTest(unittest.TestCase):
         if not client.closed:
             client.close()
 
+    def assertBytes(self, actual, expected):
+        """Equal contents, item by item; a failure tells where, and prints no megabytes."""
+        self.assertEqual(len(actual), len(expected))
+        for number, (one, other) in enumerate(zip(actual, expected)):
+            if bytes(one) != bytes(other):
+                at = next(i for i, (a, b) in enumerate(zip(bytes(one), bytes(other))) if a != b)
+                self.fail(f"object {number} differs from offset {at} on")
+
     def worker(self, length=65536, capacity=16 * MIB, **options):
         """(client, pool, namespace) ready to store objects of @length bytes."""
         client = self.client(**options)
@@ -138,11 +162,13 @@ class MaruTest(unittest.TestCase):
         digests = self.digests(namespace, count)
         contents = [pattern(length, index) for index in range(count)]
         results = namespace.store(pool, digests, contents)
-        self.assertEqual(results.count, count, list(results))
+        self.assertEqual(results.succeeded, count, list(results))
         return client, pool, namespace, digests, contents
 
     def program(self, text, *arguments, check=0):
-        """Run @text in a Python of its own, like this one; the test fails unless it exits @check."""
+        """Run @text in a Python of its own, like this one; the test fails unless it exits
+        @check.
+        """
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(PACKAGE), environment.get("PYTHONPATH")])
@@ -150,8 +176,12 @@ class MaruTest(unittest.TestCase):
         if self.socket_path():
             environment["MARU_SOCKET"] = self.socket_path()
         ended = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", text, *arguments], env=environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            [sys.executable, "-X", "faulthandler", "-c", text, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         self.assertEqual(ended.returncode, check, ended.stdout + ended.stderr)
         return ended
@@ -159,5 +189,7 @@ class MaruTest(unittest.TestCase):
 
 def pattern(length, number):
     """@length bytes that say which object they are, at every offset."""
-    unit = b"".join(((number * 2654435761 + i) & 0xFFFFFFFF).to_bytes(4, "little") for i in range(256))
+    unit = b"".join(
+        ((number * 2654435761 + i) & 0xFFFFFFFF).to_bytes(4, "little") for i in range(256)
+    )
     return (unit * (length // len(unit) + 1))[:length]

@@ -13,9 +13,12 @@ import unittest
 
 from maru import _abi
 
-INCLUDE = pathlib.Path(os.environ.get(
-    "MARU_INCLUDE", pathlib.Path(__file__).resolve().parents[2] / "include"
-)) / "maru"
+INCLUDE = (
+    pathlib.Path(
+        os.environ.get("MARU_INCLUDE", pathlib.Path(__file__).resolve().parents[2] / "include")
+    )
+    / "maru"
+)
 
 SCALARS = {
     "int": ctypes.c_int,
@@ -93,7 +96,9 @@ def structures(text):
 def constants():
     found = {}
     for path in sorted(INCLUDE.glob("*.h")):
-        for name, value in re.findall(r"^#define MARU_(\w+)[ \t]+(\S+)", path.read_text(), flags=re.M):
+        for name, value in re.findall(
+            r"^#define MARU_(\w+)[ \t]+(\S+)", path.read_text(), flags=re.M
+        ):
             found["MARU_" + name] = value.strip('"') if '"' in value else int(value.rstrip("uU"))
     return found
 
@@ -118,7 +123,9 @@ class AbiTest(unittest.TestCase):
         bound = {
             name: kind._fields_
             for name, kind in vars(_abi).items()
-            if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and hasattr(kind, "_fields_")
+            if isinstance(kind, type)
+            and issubclass(kind, ctypes.Structure)
+            and hasattr(kind, "_fields_")
         }
         self.assertEqual(set(declared), set(bound))
         for name, fields in declared.items():
@@ -128,7 +135,7 @@ class AbiTest(unittest.TestCase):
     def test_every_constant_has_the_value_of_the_header(self):
         for name, value in constants().items():
             with self.subTest(constant=name):
-                self.assertEqual(getattr(_abi, name[len("MARU_"):]), value)
+                self.assertEqual(getattr(_abi, name[len("MARU_") :]), value)
 
     def test_the_loaded_library_carries_the_declared_types(self):
         if not os.environ.get("MARU_LIBRARY"):

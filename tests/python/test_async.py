@@ -13,7 +13,9 @@ from support import MaruTest, pattern
 
 class QueueTest(MaruTest):
     def reap_one(self, queue):
-        self.assertTrue(select.select([queue], [], [], 30)[0], "the descriptor never became readable")
+        self.assertTrue(
+            select.select([queue], [], [], 30)[0], "the descriptor never became readable"
+        )
         reaped = queue.reap()
         self.assertEqual(len(reaped), 1)
         return reaped[0]
@@ -98,6 +100,7 @@ class QueueTest(MaruTest):
         client, pool, ns, digests, contents = self.stored(count=4)
         submitted = []
         with client.queue() as queue:
+
             def work():
                 for _ in range(20):
                     submitted.append(queue.probe(ns, digests))

@@ -74,9 +74,13 @@ class PrefixDigestsTest(unittest.TestCase):
         numbers = [0, 1, 2, 3, 0xFFFFFFFF, 5, 6, 7, 8]
         expected = maru.prefix_digests("ns", numbers, 4)
         self.assertEqual(len(expected), 2)
-        for made in (tuple(numbers), array.array("I", numbers), array.array("Q", numbers),
-                     memoryview(array.array("I", numbers)).toreadonly(),
-                     memoryview(array.array("I", [n for n in numbers for _ in "ab"]))[::2]):
+        for made in (
+            tuple(numbers),
+            array.array("I", numbers),
+            array.array("Q", numbers),
+            memoryview(array.array("I", numbers)).toreadonly(),
+            memoryview(array.array("I", [n for n in numbers for _ in "ab"]))[::2],
+        ):
             with self.subTest(kind=type(made)):
                 self.assertEqual(maru.prefix_digests("ns", made, 4), expected)
 

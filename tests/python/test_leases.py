@@ -54,7 +54,12 @@ class LeaseTest(MaruTest):
     def test_a_second_release_is_refused(self):
         client, pool, ns, digests, lease, content = self.leased()
         lease.release()
-        for use in (lease.release, lambda: lease.view, lambda: lease.length, lambda: lease.generation):
+        for use in (
+            lease.release,
+            lambda: lease.view,
+            lambda: lease.length,
+            lambda: lease.generation,
+        ):
             with self.assertRaisesRegex(maru.MaruClosed, "released before"):
                 use()
         self.assertIn("released", repr(lease))
@@ -140,8 +145,14 @@ class LeaseTest(MaruTest):
         client.close()
         self.assertTrue(client.closed and pool.closed and lease.released)
         client.close()
-        for use in (client.info, pool.info, lambda: lease.view, lambda: ns.probe(digests),
-                    lambda: pool.reserve(1), lease.release):
+        for use in (
+            client.info,
+            pool.info,
+            lambda: lease.view,
+            lambda: ns.probe(digests),
+            lambda: pool.reserve(1),
+            lease.release,
+        ):
             with self.assertRaisesRegex(maru.MaruClosed, "closed|released"):
                 use()
 
@@ -150,7 +161,7 @@ class LeaseTest(MaruTest):
         with ns.acquire(digests + self.digests(ns, 1, first=900)) as leases:
             self.assertEqual((leases.chunks, len(leases)), (3, 4))
             self.assertIsNone(leases[3])
-            self.assertEqual([bytes(lease.view) for lease in leases[:3]], contents)
+            self.assertBytes([lease.view for lease in leases[:3]], contents)
             leases[1].release()
             self.assertEqual(client.info().leases, 2)
         self.assertEqual(client.info().leases, 0)
@@ -187,7 +198,9 @@ class LeaseTest(MaruTest):
         self.assertEqual(client.info().leases, 0)
 
     def test_a_finalizer_in_a_cycle_still_reads_the_right_bytes(self):
-        """weakref callbacks of cyclic garbage run before its __del__ methods, which may read views."""
+        """weakref callbacks of cyclic garbage run before its __del__ methods, which may read
+        views.
+        """
         client, pool, ns, digests, lease, content = self.leased()
         seen = []
 
@@ -201,7 +214,43 @@ class LeaseTest(MaruTest):
         reader.view = lease.view
         del lease, reader
         gc.collect()
-        self.assertEqual(seen, [(1, content)])
+        self.assertEqual([leases for leases, read in seen], [1])
+        self.assertBytes([read for leases, read in seen], [content])
+        self.assertEqual(client.info().leases, 0)
+
+    def test_a_finalizer_in_a_cycle_cannot_release_what_it_views(self):
+        client, pool, ns, digests, lease, content = self.leased()
+        seen = []
+
+        class Releaser:
+            def __del__(self):
+                try:
+                    lease.release()
+                except BufferError:
+                    seen.append(bytes(self.view))
+
+        releaser = Releaser()
+        releaser.itself = releaser
+        releaser.view = lease.view
+        del releaser
+        gc.collect()
+        self.assertBytes(seen, [content])
+        lease.release()
+
+    def test_a_finalizer_in_a_cycle_may_take_the_first_view(self):
+        client, pool, ns, digests, lease, content = self.leased()
+        seen = []
+
+        class Late:
+            def __del__(self):
+                seen.append(bytes(self.lease.view))
+
+        late = Late()
+        late.itself = late
+        late.lease = lease
+        del lease, late
+        gc.collect()
+        self.assertBytes(seen, [content])
         self.assertEqual(client.info().leases, 0)
 
     def test_a_view_that_a_finalizer_saves_stays_good(self):

@@ -3,6 +3,7 @@
 
 import ctypes.util
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -17,9 +18,16 @@ def load(**environment):
     settings = {name: value for name, value in os.environ.items() if name != "MARU_LIBRARY"}
     settings.update(environment, PYTHONPATH=str(PACKAGE))
     ended = subprocess.run(
-        [sys.executable, "-c", "import maru\ntry: print(*maru.library())\n"
-         "except ImportError as error: print(type(error).__name__, error); raise SystemExit(1)"],
-        env=settings, capture_output=True, text=True, timeout=60,
+        [
+            sys.executable,
+            "-c",
+            "import maru\ntry: print(*maru.library())\n"
+            "except ImportError as error: print(type(error).__name__, error); raise SystemExit(1)",
+        ],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return ended.returncode, (ended.stdout + ended.stderr).strip()
 
@@ -57,8 +65,9 @@ class LibraryTest(unittest.TestCase):
         self.assertRegex(text, r"MaruLibraryError .*libmaru\.so\.0.*set MARU_LIBRARY")
 
     def test_a_wrong_variable_is_an_error_and_nothing_else_is_tried(self):
-        status, text = load(MARU_LIBRARY="/nonexistent/libmaru.so",
-                            LD_LIBRARY_PATH=os.path.dirname(self.path))
+        status, text = load(
+            MARU_LIBRARY="/nonexistent/libmaru.so", LD_LIBRARY_PATH=os.path.dirname(self.path)
+        )
         self.assertEqual(status, 1)
         self.assertIn("MARU_LIBRARY names '/nonexistent/libmaru.so'", text)
 
@@ -78,10 +87,23 @@ class LibraryTest(unittest.TestCase):
             status, text = load(MARU_LIBRARY=fake, MARU_FAKE_VERSION=version)
             self.assertEqual(status, 0, text)
 
+    def test_every_module_is_installed(self):
+        folder = PACKAGE / "maru"
+        there = {f"maru/{path.name}" for path in folder.iterdir() if path.is_file()}
+        build = PACKAGE / "meson.build"
+        if not build.exists():
+            self.skipTest(f"{PACKAGE} is not the source tree")
+        self.assertEqual(set(re.findall(r"'(maru/[\w.]+)'", build.read_text())), there)
+
     def test_importing_needs_no_library(self):
         settings = dict(os.environ, PYTHONPATH=str(PACKAGE), MARU_LIBRARY="/nonexistent")
-        text = subprocess.run([sys.executable, "-c", "import maru; print(maru.__version__)"],
-                              env=settings, capture_output=True, text=True, timeout=60)
+        text = subprocess.run(
+            [sys.executable, "-c", "import maru; print(maru.__version__)"],
+            env=settings,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         self.assertEqual(text.stdout.strip(), maru.__version__, text.stderr)
 
     def test_the_package_has_the_version_of_the_library(self):

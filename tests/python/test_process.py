@@ -41,11 +41,27 @@ class ForkTest(MaruTest):
         run = pool.reserve(65536)
         queue = client.queue()
         uses = [
-            client.info, client.close, lambda: client.namespace("x"), lambda: client.pool(1 << 20),
-            client.queue, pool.info, pool.close, lambda: pool.reserve(1), lambda: ns.probe(digests),
-            lambda: ns.store(pool, digests, contents), lambda: ns.load(digests, [bytearray(65536)]),
-            lambda: ns.acquire(digests), lambda: ns.retire(digests), lambda: lease.view, lease.release,
-            lambda: run.view, run.abort, lambda: run.write(b"x"), queue.fileno, queue.reap, queue.close,
+            client.info,
+            client.close,
+            lambda: client.namespace("x"),
+            lambda: client.pool(1 << 20),
+            client.queue,
+            pool.info,
+            pool.close,
+            lambda: pool.reserve(1),
+            lambda: ns.probe(digests),
+            lambda: ns.store(pool, digests, contents),
+            lambda: ns.load(digests, [bytearray(65536)]),
+            lambda: ns.acquire(digests),
+            lambda: ns.retire(digests),
+            lambda: lease.view,
+            lease.release,
+            lambda: run.view,
+            run.abort,
+            lambda: run.write(b"x"),
+            queue.fileno,
+            queue.reap,
+            queue.close,
         ]
 
         def child():
@@ -127,7 +143,13 @@ class PickleTest(MaruTest):
 
     def test_plain_data_is_pickled(self):
         client, pool, ns, digests, contents = self.stored()
-        for data in (digests, maru.Key(digests[0], 1, 2), maru.Manifest(0, 2), client.info(), pool.info()):
+        for data in (
+            digests,
+            maru.Key(digests[0], 1, 2),
+            maru.Manifest(0, 2),
+            client.info(),
+            pool.info(),
+        ):
             self.assertEqual(pickle.loads(pickle.dumps(data)), data)
         error = maru.MaruFull(28, "no room")
         again = pickle.loads(pickle.dumps(error))
@@ -221,11 +243,14 @@ class ExitTest(MaruTest):
         self.program(EXIT_WITH_VIEWS, "torch")
 
     def test_the_interpreter_may_end_in_a_block(self):
-        ended = self.program("""
+        ended = self.program(
+            """
 import maru, sys
 with maru.Client("exit-in-block") as client, client.pool(1 << 20) as pool:
     sys.exit(3)
-""", check=3)
+""",
+            check=3,
+        )
         self.assertEqual(ended.stderr, "")
 
     def test_a_thread_may_be_inside_a_call_at_the_end(self):

@@ -65,11 +65,30 @@ class WideTest(MaruTest):
         self.assertEqual(bytes(held.view), contents[0])
 
     def test_every_documented_errno_has_a_class_and_its_message(self):
-        documented = [errno.EINVAL, errno.ENOENT, errno.EEXIST, errno.EINPROGRESS, errno.ENOSPC,
-                      errno.ENOMEM, errno.EDQUOT, errno.EAGAIN, errno.EBUSY, errno.ENOTUNIQ,
-                      errno.ESTALE, errno.EMEDIUMTYPE, errno.EACCES, errno.ENOTCONN, errno.EKEYREVOKED,
-                      errno.ETIMEDOUT, errno.EPROTO, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP,
-                      errno.EMSGSIZE, errno.EOWNERDEAD, errno.ECONNREFUSED]
+        documented = [
+            errno.EINVAL,
+            errno.ENOENT,
+            errno.EEXIST,
+            errno.EINPROGRESS,
+            errno.ENOSPC,
+            errno.ENOMEM,
+            errno.EDQUOT,
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.ENOTUNIQ,
+            errno.ESTALE,
+            errno.EMEDIUMTYPE,
+            errno.EACCES,
+            errno.ENOTCONN,
+            errno.EKEYREVOKED,
+            errno.ETIMEDOUT,
+            errno.EPROTO,
+            errno.EPROTONOSUPPORT,
+            errno.EOPNOTSUPP,
+            errno.EMSGSIZE,
+            errno.EOWNERDEAD,
+            errno.ECONNREFUSED,
+        ]
         classes = set()
         for number in documented:
             with self.assertRaises(maru.MaruError) as caught:
@@ -85,9 +104,13 @@ class WideTest(MaruTest):
         self.assertIs(type(caught.exception), maru.MaruError)
 
     def test_python_classes_catch_their_likes(self):
-        for number, kind in ((errno.ETIMEDOUT, TimeoutError), (errno.EACCES, PermissionError),
-                             (errno.ENOTCONN, ConnectionError), (errno.EINVAL, ValueError),
-                             (errno.ECONNREFUSED, ConnectionRefusedError)):
+        for number, kind in (
+            (errno.ETIMEDOUT, TimeoutError),
+            (errno.EACCES, PermissionError),
+            (errno.ENOTCONN, ConnectionError),
+            (errno.EINVAL, ValueError),
+            (errno.ECONNREFUSED, ConnectionRefusedError),
+        ):
             with self.assertRaises(kind):
                 self.client(engine=f"errno {number}")
 

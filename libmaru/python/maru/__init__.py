@@ -49,8 +49,10 @@ from .errors import (
     MaruVersion,
 )
 from .keys import DIGEST_BYTES, Digests, Key, Manifest, digest_format, digest_parse, prefix_digests
-from .objects import Hits, Lease, Leases, Namespace, Probe, Results
+from .leases import Lease, Leases
+from .objects import Namespace
 from .pool import Pool, PoolInfo, Reservation
+from .results import Hits, Probe, Results
 
 __version__ = "0.1.0"
 

@@ -10,8 +10,21 @@ compares. Nothing here loads the library; that is ``maru._library``.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t
-from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any, Dict, List, Tuple
 
 DIGEST_BYTES = 32
 
@@ -189,7 +202,7 @@ _reservation_p = POINTER(maru_reservation)
 _int_p = POINTER(c_int)
 
 # name: (result, arguments)
-FUNCTIONS = {
+FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     # error.h
     "maru_last_error": (c_char_p, []),
     "maru_error_name": (c_char_p, [c_int]),
@@ -235,8 +248,16 @@ FUNCTIONS = {
     "maru_lease_release": (c_int, [POINTER(_lease_p), c_size_t]),
     "maru_load": (
         c_int64,
-        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_void_p), c_uint64,
-         _int_p],
+        [
+            _namespace_p,
+            _digest_p,
+            c_size_t,
+            _manifest_p,
+            c_uint32,
+            POINTER(c_void_p),
+            c_uint64,
+            _int_p,
+        ],
     ),
     "maru_retire": (c_int64, [_namespace_p, _key_p, c_size_t, _int_p]),
     "maru_copy_in": (None, [c_void_p, c_void_p, c_size_t]),
@@ -248,8 +269,16 @@ FUNCTIONS = {
     "maru_queue_reap": (c_int64, [_queue_p, POINTER(maru_completion), c_size_t, c_uint32]),
     "maru_probe_submit": (
         c_int,
-        [_queue_p, _namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_uint8),
-         c_uint64],
+        [
+            _queue_p,
+            _namespace_p,
+            _digest_p,
+            c_size_t,
+            _manifest_p,
+            c_uint32,
+            POINTER(c_uint8),
+            c_uint64,
+        ],
     ),
     "maru_commit_submit": (
         c_int,
@@ -257,8 +286,16 @@ FUNCTIONS = {
     ),
     "maru_acquire_submit": (
         c_int,
-        [_queue_p, _namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(_lease_p),
-         c_uint64],
+        [
+            _queue_p,
+            _namespace_p,
+            _digest_p,
+            c_size_t,
+            _manifest_p,
+            c_uint32,
+            POINTER(_lease_p),
+            c_uint64,
+        ],
     ),
     "maru_retire_submit": (
         c_int,

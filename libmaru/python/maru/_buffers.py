@@ -53,7 +53,9 @@ class Buffers:
     """
 
     def __init__(self, things: Sequence[Any], writable: bool, name: str = "buffers") -> None:
-        if isinstance(things, (bytes, bytearray, memoryview, str)) or not hasattr(things, "__len__"):
+        if isinstance(things, (bytes, bytearray, memoryview, str)) or not hasattr(
+            things, "__len__"
+        ):
             raise TypeError(
                 f"{name} must be a sequence of buffers, one for each object, not a "
                 f"{type(things).__name__}"
@@ -104,8 +106,8 @@ class Buffers:
                 raise ValueError(f"{where} is empty: an object has at least one byte")
         elif held.len != self.length:
             raise ValueError(
-                f"{where} has {held.len} bytes and {self._name}[0] has {self.length}: all must have "
-                "the same length"
+                f"{where} has {held.len} bytes and {self._name}[0] has {self.length}: all must "
+                "have the same length"
             )
         self.addresses[index] = held.buf
 
@@ -116,5 +118,3 @@ def hold_all(count: int, things: Sequence[Any], writable: bool, what: str) -> Bu
     if len(things) != count:
         raise ValueError(f"{len(things)} buffers for {count} {what}: there must be one for each")
     return buffers
-
-

@@ -46,8 +46,9 @@ class Handle:
 
     __slots__ = ("what", "pid", "library", "root", "pointer", "running", "closing", "lock")
 
-    def __init__(self, what: str, library: ctypes.CDLL, pointer: Any,
-                 root: Optional[ClientHandle] = None) -> None:
+    def __init__(
+        self, what: str, library: ctypes.CDLL, pointer: Any, root: Optional[ClientHandle] = None
+    ) -> None:
         self.what = what
         self.pid = os.getpid()
         self.library = library
@@ -197,7 +198,7 @@ class ClientHandle(Handle):
         return self.library.maru_lease_release(array, len(leases))
 
     def abort_reservations(self, pool: Handle, loans: List[Loan]) -> int:
-        array = (_abi.maru_reservation * len(loans))(*[loan.reservation for loan in loans])
+        array = (_abi.maru_reservation * len(loans))(*[loan.run for loan in loans])
         return self.library.maru_abort(pool.pointer, array, len(loans))
 
     def refuse_views(self, loans: List[Loan], action: str) -> None:
@@ -237,7 +238,8 @@ class ClientHandle(Handle):
 
 
 def close_at_exit(thing: Any, kind: Any) -> None:
-    """Leave the ``with`` block of @thing: close it, but never hide the exception @kind that ends it.
+    """Leave the ``with`` block of @thing: close it, but never hide the exception @kind that ends
+    it.
 
     While an exception unwinds, its frames may still hold views; the close is then left to whoever
     comes next. A forked child that leaves its parent's block has nothing to close.

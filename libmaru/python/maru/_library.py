@@ -52,7 +52,7 @@ def _path_of(function, fallback: str) -> str:
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
-    """"0.1.0" as (0, 1, 0); a suffix after the digits of a part is not counted."""
+    """ "0.1.0" as (0, 1, 0); a suffix after the digits of a part is not counted."""
     parts = []
     for part in version.split(".")[:3]:
         digits = ""

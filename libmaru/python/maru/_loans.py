@@ -4,8 +4,8 @@
 What must stay true:
 - The bytes are exported by one ctypes array per loan, at most one at a time, made at the first view
   and shared by all of them. Every memoryview, numpy array or tensor made from a view keeps that
-  array alive; nothing ever exports the pool's mapping itself. So "the array is alive" *is* "somebody
-  can still read the bytes", and "it is dead" means that nobody can.
+  array alive; nothing ever exports the pool's mapping itself. So "the array is alive" *is*
+  "somebody can still read the bytes", and "it is dead" means that nobody can.
 - The array refers to the same sentinel as the Lease or Reservation. When the last of them is gone
   the sentinel's callback queues the token, no more, and the next call on the client gives the bytes
   back. The C library unmaps nothing that is leased or reserved.
@@ -39,8 +39,12 @@ class Loan:
 
     __slots__ = ("token", "lease", "pool", "reservation", "address", "length", "_array")
 
-    def __init__(self, lease: Any = None, pool: Optional[Handle] = None,
-                 reservation: Optional[_abi.maru_reservation] = None) -> None:
+    def __init__(
+        self,
+        lease: Any = None,
+        pool: Optional[Handle] = None,
+        reservation: Optional[_abi.maru_reservation] = None,
+    ) -> None:
         self.token = next(_tokens)
         self.lease = lease
         self.pool = pool
@@ -56,12 +60,20 @@ class Loan:
     def kind(self) -> str:
         return "lease" if self.lease is not None else "reservation"
 
+    @property
+    def run(self) -> _abi.maru_reservation:
+        """The reservation, as C gave it."""
+        assert self.reservation is not None
+        return self.reservation
+
     def viewed(self) -> bool:
         """Can anything still read or write the bytes through a Python object?"""
         return self._array is not None and self._array() is not None
 
     def export(self, hold: Sentinel) -> memoryview:
-        """A new writable view of the bytes, on the loan's one array. @hold is the loan's sentinel."""
+        """A new writable view of the bytes, on the loan's one array. @hold is the loan's
+        sentinel.
+        """
         array = self._array() if self._array is not None else None
         if array is None:
             array = _bytes_type(self.length).from_address(self.address)

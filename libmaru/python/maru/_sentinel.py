@@ -11,9 +11,9 @@ from typing import Any, Callable
 class Sentinel:
     """Dies when its last owner really does: the collector does not know it.
 
-    Python runs weakref callbacks of cyclic garbage *before* the ``__del__`` methods in it, which may
-    still use the client, read a view, or bring it back to life. An untracked object is never part of
-    such garbage, so that its callback runs at its real end.
+    Python runs weakref callbacks of cyclic garbage *before* the ``__del__`` methods in it, which
+    may still use the client, read a view, or bring it back to life. An untracked object is never
+    part of such garbage, so that its callback runs at its real end.
     """
 
     __slots__ = ("__weakref__",)
@@ -25,7 +25,8 @@ _untrack.argtypes = [ctypes.py_object]
 
 
 def untrack(thing: Any) -> Any:
-    """Hide @thing from the cyclic collector. Only for things that refer to no Python object of ours.
+    """Hide @thing from the cyclic collector. Only for things that refer to no Python object of
+    ours.
 
     CPython's own PyObject_GC_UnTrack(): it neither blocks nor runs Python code, and needs the GIL.
     """

@@ -17,19 +17,10 @@ from . import _abi
 from ._handles import ClientHandle, Handle, NotPicklable, close_at_exit
 from .errors import MaruBusy, MaruError, last_error
 from .keys import Digests, Keys, Manifest, as_digests, key_array, manifest_struct
-from .objects import (
-    Hits,
-    Namespace,
-    Probe,
-    commit_results,
-    flags_of,
-    lease_array,
-    leases_of,
-    reservation_array,
-    results_array,
-    results_of,
-)
+from .leases import lease_array, leases_of
+from .objects import Namespace, commit_results, flags_of, reservation_array
 from .pool import Pool, Reservation, put_back, take
+from .results import Hits, Probe, results_array, results_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -129,20 +120,10 @@ class Queue(NotPicklable):
 
     __slots__ = ("_client", "_handle", "_state", "__weakref__")
 
-    def __init__(self) -> None:
-        raise TypeError("a queue is made by Client.queue()")
-
-    @classmethod
-    def _open(cls, client: Client, root: ClientHandle) -> Queue:
-        made = cls.__new__(cls)
-        pointer = ctypes.POINTER(_abi.maru_queue)()
-        with root as client_pointer:
-            root.check(root.library.maru_queue_open(client_pointer, pointer))
-            made._client = client
-            made._handle = Handle("queue", root.library, pointer, root)
-            made._state = _State(made._handle)
-            root.queues.append(made._state)
-        return made
+    def __init__(self, client: Client, handle: Handle, state: _State) -> None:
+        self._client = client
+        self._handle = handle
+        self._state = state
 
     @property
     def closed(self) -> bool:
@@ -156,15 +137,21 @@ class Queue(NotPicklable):
     def reap(self, most: int = 256, timeout_ms: int = 0) -> List[Operation]:
         """Take up to @most finished operations.
 
-        timeout_ms: 0 returns at once; else waits for at least one. An empty list after the time-out.
+        timeout_ms: 0 returns at once; else waits for at least one. An empty list after the
+            time-out.
         """
         if not 1 <= most <= 1 << 20:
             raise ValueError(f"most is {most}: must be from 1 to 1048576")
         with self._handle:
             return self._state.reap(most, timeout_ms)
 
-    def probe(self, namespace: Namespace, digests: Union[Digests, Any],
-              manifest: Optional[Manifest] = None, prefix_only: bool = False) -> Operation:
+    def probe(
+        self,
+        namespace: Namespace,
+        digests: Union[Digests, Any],
+        manifest: Optional[Manifest] = None,
+        prefix_only: bool = False,
+    ) -> Operation:
         """Submit ``Namespace.probe``. Raises MaruAgain when too many are in flight: reap first."""
         keys = as_digests(digests)
         count = len(keys)
@@ -177,13 +164,24 @@ class Queue(NotPicklable):
         return self._submit(
             Operation("probe", (keys, shape, bitmap), finish),
             lambda queue, token: self._handle.library.maru_probe_submit(
-                queue, self._pointer(namespace), keys._array, count, shape, flags_of(prefix_only),
-                bitmap, token,
+                queue,
+                self._pointer(namespace),
+                keys._array,
+                count,
+                shape,
+                flags_of(prefix_only),
+                bitmap,
+                token,
             ),
         )
 
-    def acquire(self, namespace: Namespace, digests: Union[Digests, Any],
-                manifest: Optional[Manifest] = None, prefix_only: bool = False) -> Operation:
+    def acquire(
+        self,
+        namespace: Namespace,
+        digests: Union[Digests, Any],
+        manifest: Optional[Manifest] = None,
+        prefix_only: bool = False,
+    ) -> Operation:
         """Submit ``Namespace.acquire``; the leases are held once it is reaped."""
         keys = as_digests(digests)
         shape = manifest_struct(manifest)
@@ -196,19 +194,27 @@ class Queue(NotPicklable):
         return self._submit(
             Operation("acquire", (keys, shape, array), finish),
             lambda queue, token: self._handle.library.maru_acquire_submit(
-                queue, self._pointer(namespace), keys._array, len(keys), shape,
-                flags_of(prefix_only), array, token,
+                queue,
+                self._pointer(namespace),
+                keys._array,
+                len(keys),
+                shape,
+                flags_of(prefix_only),
+                array,
+                token,
             ),
         )
 
-    def commit(self, namespace: Namespace, pool: Pool, keys: Keys,
-               reservations: Sequence[Reservation]) -> Operation:
+    def commit(
+        self, namespace: Namespace, pool: Pool, keys: Keys, reservations: Sequence[Reservation]
+    ) -> Operation:
         """Submit ``Namespace.commit``; the reservations are consumed unless this raises."""
         namespace._same_client(pool)
         array = key_array(keys)
         if len(array) != len(reservations):
             raise ValueError(
-                f"{len(reservations)} reservations for {len(array)} keys: there must be one for each"
+                f"{len(reservations)} reservations for {len(array)} keys: there must be one for "
+                "each"
             )
         results = results_array(len(array))
         kept = list(reservations)
@@ -223,8 +229,14 @@ class Queue(NotPicklable):
                 return self._submit(
                     Operation("commit", (array, runs, results, kept), finish),
                     lambda queue, token: self._handle.library.maru_commit_submit(
-                        queue, self._pointer(namespace), pool_pointer, array, runs, len(array),
-                        results, token,
+                        queue,
+                        self._pointer(namespace),
+                        pool_pointer,
+                        array,
+                        runs,
+                        len(array),
+                        results,
+                        token,
                     ),
                 )
             except BaseException:
@@ -243,7 +255,12 @@ class Queue(NotPicklable):
         return self._submit(
             Operation("retire", (array, results), finish),
             lambda queue, token: library.maru_retire_submit(
-                queue, self._pointer(namespace), array, len(array), results, token,
+                queue,
+                self._pointer(namespace),
+                array,
+                len(array),
+                results,
+                token,
             ),
         )
 
@@ -296,3 +313,13 @@ class Queue(NotPicklable):
             return "<maru.Queue closed>"
         return f"<maru.Queue: {len(self._state.pending)} in flight>"
 
+
+def open_queue(client: Client, root: ClientHandle) -> Queue:
+    """A new queue of @client."""
+    pointer = ctypes.POINTER(_abi.maru_queue)()
+    with root as client_pointer:
+        root.check(root.library.maru_queue_open(client_pointer, pointer))
+        handle = Handle("queue", root.library, pointer, root)
+        state = _State(handle)
+        root.queues.append(state)
+    return Queue(client, handle, state)

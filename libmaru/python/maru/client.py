@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 from . import _abi, _library
 from ._handles import ClientHandle, Handle, NotPicklable, abandon, close_abandoned, close_at_exit
 from ._sentinel import sentinel
-from .async_queue import Queue
+from .async_queue import Queue, open_queue
 from .errors import MaruError, last_error
 from .keys import text_bytes, uint32
 from .objects import Namespace
@@ -63,9 +63,17 @@ class Client(NotPicklable):
     ResourceWarning, and is closed when the next one is opened or with the process.
     """
 
-    def __init__(self, engine: str, *, role: str = "worker", socket_path: Optional[str] = None,
-                 name: Optional[str] = None, timeout_ms: int = 0, connect_ms: int = 0,
-                 spin_us: int = 0) -> None:
+    def __init__(
+        self,
+        engine: str,
+        *,
+        role: str = "worker",
+        socket_path: Optional[str] = None,
+        name: Optional[str] = None,
+        timeout_ms: int = 0,
+        connect_ms: int = 0,
+        spin_us: int = 0,
+    ) -> None:
         """Connect and open the session.
 
         engine: 1 to 256 bytes in UTF-8; one live worker per (uid, engine). A scheduler names the
@@ -88,9 +96,14 @@ class Client(NotPicklable):
         path = None if socket_path is None else os.fsencode(socket_path)
         shown = _program_name() if name is None else text_bytes(name, "name")
         options = _abi.maru_client_options(
-            ctypes.sizeof(_abi.maru_client_options), path, text_bytes(engine, "engine"),
-            shown or None, option("role", role, ROLES), uint32(timeout_ms, "timeout_ms"),
-            uint32(connect_ms, "connect_ms"), uint32(spin_us, "spin_us"),
+            ctypes.sizeof(_abi.maru_client_options),
+            path,
+            text_bytes(engine, "engine"),
+            shown or None,
+            option("role", role, ROLES),
+            uint32(timeout_ms, "timeout_ms"),
+            uint32(connect_ms, "connect_ms"),
+            uint32(spin_us, "spin_us"),
         )
         pointer = ctypes.POINTER(_abi.maru_client)()
         result = library.maru_client_open(options, pointer)
@@ -125,29 +138,42 @@ class Client(NotPicklable):
     def has_capability(self, name: str) -> bool:
         """Does this marud have the capability @name, such as "cpu_storage_v1"? Never blocks."""
         with self._handle as client:
-            return bool(self._handle.check(
-                self._handle.library.maru_client_has_capability(client, text_bytes(name, "name"))
-            ))
+            return bool(
+                self._handle.check(
+                    self._handle.library.maru_client_has_capability(
+                        client, text_bytes(name, "name")
+                    )
+                )
+            )
 
     def namespace(self, text: str) -> Namespace:
         """Name a namespace by its full text: everything that makes KV incompatible.
 
-        text: application or tenant, weights and revision, adapter, dtype and quantisation, geometry,
-            storage format, chunk tokens, parallel layout; 1 to 16384 bytes in UTF-8.
+        text: application or tenant, weights and revision, adapter, dtype and quantisation,
+            geometry, storage format, chunk tokens, parallel layout; 1 to 16384 bytes in UTF-8.
 
         Two different texts never share a namespace. One round trip. Raises MaruAgain (too many),
         MaruNotConnected, MaruTimeout.
         """
         pointer = ctypes.POINTER(_abi.maru_namespace)()
         with self._handle as client:
-            self._handle.check(self._handle.library.maru_namespace_open(
-                client, text_bytes(text, "text"), pointer
-            ))
+            self._handle.check(
+                self._handle.library.maru_namespace_open(client, text_bytes(text, "text"), pointer)
+            )
         return Namespace(self, self._handle, pointer, text)
 
-    def pool(self, capacity_bytes: int, *, page_bytes: int = 0, medium: str = "cpu",
-             huge_pages: str = "off", numa: str = "off", numa_node: int = -1,
-             wait_populated: bool = False, populate_margin_mib: int = 0) -> Pool:
+    def pool(
+        self,
+        capacity_bytes: int,
+        *,
+        page_bytes: int = 0,
+        medium: str = "cpu",
+        huge_pages: str = "off",
+        numa: str = "off",
+        numa_node: int = -1,
+        wait_populated: bool = False,
+        populate_margin_mib: int = 0,
+    ) -> Pool:
         """Ask for a grant of memory and start to populate it.
 
         capacity_bytes: at least one page; rounded up to whole pages.
@@ -167,9 +193,14 @@ class Client(NotPicklable):
             if not 0 <= value < 1 << 64:
                 raise ValueError(f"{what} is {value}: must be from 0 to 2**64 - 1")
         options = _abi.maru_pool_options(
-            ctypes.sizeof(_abi.maru_pool_options), capacity_bytes, page_bytes,
-            option("medium", medium, MEDIA), option("huge_pages", huge_pages, HUGE_PAGES),
-            option("numa", numa, NUMA), numa_node, int(bool(wait_populated)),
+            ctypes.sizeof(_abi.maru_pool_options),
+            capacity_bytes,
+            page_bytes,
+            option("medium", medium, MEDIA),
+            option("huge_pages", huge_pages, HUGE_PAGES),
+            option("numa", numa, NUMA),
+            numa_node,
+            int(bool(wait_populated)),
             uint32(populate_margin_mib, "populate_margin_mib"),
         )
         pointer = ctypes.POINTER(_abi.maru_pool)()
@@ -180,15 +211,16 @@ class Client(NotPicklable):
 
     def queue(self) -> Queue:
         """A completion queue: the same operations without blocking."""
-        return Queue._open(self, self._handle)
+        return open_queue(self, self._handle)
 
     def close(self) -> None:
         """End the session and close what is still open, pools included.
 
         Leases and reservations that nothing views any more end with it. Idempotent. Blocks up to
-        timeout_ms for marud's answer; marud away is not an error. Raises MaruBufferError, a MaruBusy,
-        while Python objects view bytes of a lease or reservation; MaruBusy while other threads are
-        inside calls or a queue has unfinished operations. The client is then still open.
+        timeout_ms for marud's answer; marud away is not an error. Raises MaruBufferError, a
+        MaruBusy, while Python objects view bytes of a lease or reservation; MaruBusy while other
+        threads are inside calls or a queue has unfinished operations. The client is then still
+        open.
         """
         self._handle.close()
 
@@ -207,11 +239,15 @@ class Client(NotPicklable):
             info = self.info()
         except MaruError as failure:
             return f"<maru.Client {what}: {failure}>"
-        return f"<maru.Client {what}: {info.state}, session {info.session:#x}, {info.leases} leases>"
+        return (
+            f"<maru.Client {what}: {info.state}, session {info.session:#x}, {info.leases} leases>"
+        )
 
 
 def _program_name() -> bytes:
     """The name of the running script, cut to what marud takes; b"" lets libmaru choose."""
-    script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    script = (
+        os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    )
     encoded = os.fsencode(script).split(b"\0")[0][:64]
     return encoded.decode("utf-8", "ignore").encode("utf-8")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class per errno that a caller may want to tell apart.
 
-Every one is a ``MaruError``, which is an ``OSError``: ``errno`` is the positive number, ``strerror``
-the C library's message, which says what was wrong and what is allowed. Where Python has a class for
-the same thing (``TimeoutError``, ``ValueError``, ``PermissionError``, ``BufferError``), the Maru
-class is one of those too.
+Every one is a ``MaruError``, which is an ``OSError``: ``errno`` is the positive number,
+``strerror`` the C library's message, which says what was wrong and what is allowed. Where Python
+has a class for the same thing (``TimeoutError``, ``ValueError``, ``PermissionError``,
+``BufferError``), the Maru class is one of those too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MaruError(OSError):
     @property
     def name(self) -> str:
         """The symbol of ``errno``, such as ``"ENOSPC"``."""
-        return _errno.errorcode.get(self.errno, "?")
+        return _errno.errorcode.get(self.errno or 0, "?")
 
     def __str__(self) -> str:
         return f"{self.strerror} [{self.name}]"
@@ -65,11 +65,15 @@ class MaruAgain(MaruError):
 
 
 class MaruBusy(MaruError):
-    """EBUSY: leases, reservations, views, running calls or another holder; the message names them."""
+    """EBUSY: leases, reservations, views, running calls or another holder; the message names
+    them.
+    """
 
 
 class MaruBufferError(MaruBusy, BufferError):
-    """Python objects still view these bytes; drop them (``del``, ``memoryview.release()``) first."""
+    """Python objects still view these bytes; drop them (``del``, ``memoryview.release()``)
+    first.
+    """
 
 
 class MaruConflict(MaruError):

@@ -10,8 +10,17 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
-from typing import overload
+from typing import (
+    Any,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    overload,
+)
 
 from . import _abi, _library
 from ._buffers import Buffers
@@ -23,13 +32,13 @@ DIGEST_BYTES = _abi.DIGEST_BYTES
 class Digests(Sequence[bytes]):
     """A flat run of 32-byte digests, in prefix order. Immutable.
 
-    Indexing gives ``bytes``, slicing gives ``Digests``. ``view`` is a read-only memoryview of all the
-    bytes (32 x length), for ``numpy.frombuffer(d.view, "u1").reshape(-1, 32)``.
+    Indexing gives ``bytes``, slicing gives ``Digests``. ``view`` is a read-only memoryview of all
+    the bytes (32 x length), for ``numpy.frombuffer(d.view, "u1").reshape(-1, 32)``.
     """
 
     __slots__ = ("_array", "_hash")
 
-    def __init__(self, digests: Union[bytes, Iterable[Union[bytes, str]], Any] = b"") -> None:
+    def __init__(self, digests: Any = b"") -> None:
         """From a buffer of 32 x n bytes, or from single digests: ``bytes`` or hexadecimal text."""
         self._hash: Optional[int] = None
         try:
@@ -108,7 +117,7 @@ class Digests(Sequence[bytes]):
         return f"<maru.Digests {len(self)}: [{shown}{', ..' if len(self) > 3 else ''}]>"
 
 
-def _one_digest(digest: Union[bytes, str]) -> bytes:
+def _one_digest(digest: Any) -> bytes:
     if isinstance(digest, str):
         digest = digest_parse(digest)
     try:
@@ -177,6 +186,7 @@ def key_array(keys: Keys) -> Any:
         return made
     for index, key in enumerate(keys):
         if isinstance(key, tuple):
+            digest: Any
             digest, shard, part = Key(*key)
             made[index].shard = uint32(shard, f"keys[{index}].shard")
             made[index].part = uint32(part, f"keys[{index}].part")
@@ -236,8 +246,9 @@ def _uint32_tokens(tokens: Any) -> Any:
         raise TypeError(f"tokens must be integers: {error}") from None
 
 
-def prefix_digests(namespace_text: str, tokens: Any, chunk_tokens: int,
-                   parent: Optional[bytes] = None) -> Digests:
+def prefix_digests(
+    namespace_text: str, tokens: Any, chunk_tokens: int, parent: Optional[bytes] = None
+) -> Digests:
     """Chained digests of a prompt's full chunks.
 
     tokens: token ids from 0 to 2**32 - 1: a list, ``array.array`` or numpy array. A contiguous

@@ -69,8 +69,8 @@ class PoolInfo(NamedTuple):
 class Pool(NotPicklable):
     """Memory that a worker fills with KV. Made by ``Client.pool()``.
 
-    A context manager: leaving the block closes the pool in the drained way. A pool that is not closed
-    lives until its client is closed. Any thread may use it.
+    A context manager: leaving the block closes the pool in the drained way. A pool that is not
+    closed lives until its client is closed. Any thread may use it.
     """
 
     def __init__(self, client: Client, handle: Handle) -> None:
@@ -121,7 +121,9 @@ class Pool(NotPicklable):
             made = []
             for index in range(count):
                 one = _abi.maru_reservation.from_buffer_copy(array[index])
-                made.append(Reservation(self, *lend(root, Loan(pool=self._handle, reservation=one))))
+                made.append(
+                    Reservation(self, *lend(root, Loan(pool=self._handle, reservation=one)))
+                )
         return made
 
     def close(self, forced: bool = False) -> None:
@@ -187,8 +189,8 @@ class Reservation(NotPicklable):
     """A run of pages being written: write ``view``, then ``Namespace.commit`` or ``abort``.
 
     One that is dropped, with all its views, is aborted by the next call on the client. As a context
-    manager it is aborted at the end of the block unless it was committed. Any thread may use it; who
-    writes which bytes is the caller's affair.
+    manager it is aborted at the end of the block unless it was committed. Any thread may use it;
+    who writes which bytes is the caller's affair.
     """
 
     __slots__ = ("_pool", "_loan", "_hold", "__weakref__")
@@ -206,12 +208,12 @@ class Reservation(NotPicklable):
     @property
     def offset(self) -> int:
         """Bytes from the start of the pool; page-aligned."""
-        return self._loan.reservation.offset
+        return self._loan.run.offset
 
     @property
     def generation(self) -> int:
         """Of this allocation; never used twice."""
-        return self._loan.reservation.generation
+        return self._loan.run.generation
 
     @property
     def ended(self) -> bool:
@@ -331,5 +333,3 @@ def option(name: str, value: Any, choices: Any) -> int:
     except (KeyError, TypeError):
         allowed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} is {value!r}: must be one of {allowed}") from None
-
-

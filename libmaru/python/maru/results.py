@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What probes and batches give back. Plain data: no handle of the library is in it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from typing import Any, List, NamedTuple, Optional, Sequence, overload
+
+from .errors import MaruError, error_of, last_error
+
+# What no function returns: items that still have it after a commit were not tried.
+UNTRIED = 1
+
+PRESENT = (0, -errno.EEXIST)
+
+
+class Results(Sequence[int]):
+    """A result per item: 0, or a negative errno as in the C API.
+
+    ``succeeded`` is what the call counts: objects present after a store or commit, chunks loaded,
+    objects retired.
+    """
+
+    __slots__ = ("succeeded", "_items")
+
+    def __init__(self, succeeded: int, items: Sequence[int]) -> None:
+        self.succeeded = succeeded
+        self._items = tuple(items)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(other) == self._items if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def failed(self) -> List[int]:
+        """Indexes of the items that are neither 0 nor -EEXIST ("already there")."""
+        return [index for index, item in enumerate(self._items) if item not in PRESENT]
+
+    def error(self, index: int) -> Optional[MaruError]:
+        """The exception that stands for item @index, or None for 0."""
+        item = self._items[index]
+        if item == 0:
+            return None
+        name = errno.errorcode.get(-item, str(item))
+        return error_of(item, f"item {index} of {len(self)}: {name}")
+
+    def raise_failed(self) -> None:
+        """Raise the error of the first item that is neither 0 nor -EEXIST, if there is one."""
+        for index in self.failed:
+            error = self.error(index)
+            assert error is not None
+            raise error
+
+    def __repr__(self) -> str:
+        return f"<maru.Results {self.succeeded} of {len(self)}: {len(self.failed)} failed>"
+
+
+class Hits(Sequence[bool]):
+    """Which chunks are readable: a read-only sequence of bool over the C bitmap."""
+
+    __slots__ = ("bitmap", "_count")
+
+    def __init__(self, bitmap: bytes, count: int) -> None:
+        self.bitmap = bitmap
+        """Bit i, least significant first, is chunk i."""
+        self._count = count
+
+    @overload
+    def __getitem__(self, index: int) -> bool: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> List[bool]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        if index < 0:
+            index += self._count
+        if not 0 <= index < self._count:
+            raise IndexError(f"chunk {index} of {self._count}")
+        return bool(self.bitmap[index >> 3] >> (index & 7) & 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return list(other) == list(self) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<maru.Hits {sum(self)} of {self._count}>"
+
+
+class Probe(NamedTuple):
+    """The answer of a probe."""
+
+    prefix: int
+    """The number of leading chunks that are all readable."""
+    hits: Hits
+    """Readable or not, for each chunk."""
+
+
+def results_of(library: ctypes.CDLL, count: int, array: Any) -> Results:
+    """Results in @array; an exception for a negative @count: nothing was tried."""
+    if count < 0:
+        raise last_error(library, count)
+    return Results(count, array)
+
+
+def results_array(count: int) -> Any:
+    return (ctypes.c_int * count)(*[UNTRIED] * count)
