@@ -146,6 +146,20 @@ class ObjectsTest(MaruTest):
             with self.assertRaisesRegex(ValueError, "5 bytes for 65536 bytes"):
                 leases[0].copy_to(bytearray(5))
 
+    def test_a_refused_copy_leaves_no_view(self):
+        client, pool, ns, digests, contents = self.stored()
+        lease = ns.acquire(digests)[0]
+        run = pool.reserve(65536)
+        try:
+            lease.copy_to(bytearray(5))
+        except ValueError:
+            lease.release()
+        try:
+            run.write(b"x", offset=65536)
+        except ValueError:
+            run.abort()
+        self.assertTrue(lease.released and run.ended)
+
     def test_a_reservation_ends_once(self):
         client, pool, ns = self.worker()
         run = pool.reserve(65536)
@@ -262,6 +276,16 @@ class OptionsTest(MaruTest):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 client.pool(MIB, **options)
+        # ctypes would cut these without a word.
+        with self.assertRaisesRegex(ValueError, "numa_node is 4294967296"):
+            client.pool(MIB, numa="auto", numa_node=1 << 32)
+        with (
+            client.queue() as queue,
+            self.assertRaisesRegex(ValueError, "timeout_ms is 4294967296"),
+        ):
+            queue.reap(timeout_ms=1 << 32)
+        with self.assertRaisesRegex(ValueError, "timeout_ms is 4294967296"):
+            client.pool(MIB).wait_populated(1 << 32)
         for wrong in (-1, 1 << 64):
             with self.assertRaisesRegex(ValueError, "capacity_bytes"):
                 client.pool(wrong)

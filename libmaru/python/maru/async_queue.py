@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from . import _abi
 from ._handles import ClientHandle, Handle, NotPicklable, close_at_exit
 from .errors import MaruBusy, MaruError, last_error
-from .keys import Digests, Keys, Manifest, as_digests, key_array, manifest_struct
+from .keys import Digests, Keys, Manifest, as_digests, key_array, manifest_struct, uint32
 from .leases import lease_array, leases_of
 from .objects import Namespace, commit_results, flags_of, reservation_array
 from .pool import Pool, Reservation, put_back, take
@@ -142,8 +142,9 @@ class Queue(NotPicklable):
         """
         if not 1 <= most <= 1 << 20:
             raise ValueError(f"most is {most}: must be from 1 to 1048576")
+        timeout = uint32(timeout_ms, "timeout_ms")
         with self._handle:
-            return self._state.reap(most, timeout_ms)
+            return self._state.reap(most, timeout)
 
     def probe(
         self,

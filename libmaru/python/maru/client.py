@@ -192,6 +192,8 @@ class Client(NotPicklable):
         for what, value in (("capacity_bytes", capacity_bytes), ("page_bytes", page_bytes)):
             if not 0 <= value < 1 << 64:
                 raise ValueError(f"{what} is {value}: must be from 0 to 2**64 - 1")
+        if not -1 <= numa_node < 1 << 31:
+            raise ValueError(f"numa_node is {numa_node}: must be a node, or -1 for the caller's")
         options = _abi.maru_pool_options(
             ctypes.sizeof(_abi.maru_pool_options),
             capacity_bytes,

@@ -81,14 +81,14 @@ class Lease(NotPicklable):
     def copy_to(self, buffer: Any) -> None:
         """Copy all bytes to @buffer, writable and of just this length, with the best kernel."""
         with self._root, Buffers([buffer], writable=True) as target:
-            hold = self._hold
             with self._root.lock:
                 loan = self._locate()
-                busy = loan.export(hold)  # a release in another thread now waits for the copy
-            if target.length != loan.length:
-                raise ValueError(f"a buffer of {target.length} bytes for {loan.length} bytes")
-            self._root.library.maru_copy_out(target.addresses[0], loan.address, loan.length)
-            del busy
+                busy = loan.export(self._hold)  # a release elsewhere is refused meanwhile
+            with busy:
+                if target.length != loan.length:
+                    raise ValueError(f"a buffer of {target.length} bytes for {loan.length} bytes")
+                library = self._root.library
+                library.maru_copy_out(target.addresses[0], loan.address, loan.length)
 
     def release(self) -> None:
         """End the lease. The message is queued and does not wait for marud's answer.

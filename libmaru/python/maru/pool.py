@@ -17,6 +17,7 @@ from ._handles import Handle, NotPicklable, close_at_exit
 from ._loans import Loan, lend
 from ._sentinel import Sentinel
 from .errors import MaruClosed, MaruError, last_error
+from .keys import uint32
 
 if TYPE_CHECKING:
     from .client import Client
@@ -95,8 +96,9 @@ class Pool(NotPicklable):
 
         timeout_ms: 0 asks only. Raises MaruTimeout; MaruNoMemory when the pool stays smaller.
         """
+        timeout = uint32(timeout_ms, "timeout_ms")
         with self._handle as pool:
-            self._handle.check(self._handle.library.maru_pool_wait_populated(pool, timeout_ms))
+            self._handle.check(self._handle.library.maru_pool_wait_populated(pool, timeout))
 
     def reserve(self, length: int) -> Reservation:
         """Allocate one contiguous run for an object of @length bytes, locally, without a message.
@@ -240,14 +242,18 @@ class Reservation(NotPicklable):
         """Copy @buffer in at @offset with this machine's best kernel, fenced; no view is left."""
         handle = self._pool._handle
         with handle, Buffers([buffer], writable=False) as source:
-            self._check()
-            if offset < 0 or offset + source.length > self.length:
-                raise ValueError(
-                    f"{source.length} bytes at offset {offset} do not fit in {self.length} bytes"
+            with handle.lock:
+                self._check()
+                busy = self._loan.export(self._hold)  # a commit or abort elsewhere is refused
+            with busy:
+                if offset < 0 or offset + source.length > self.length:
+                    raise ValueError(
+                        f"{source.length} bytes at offset {offset} do not fit in {self.length} "
+                        "bytes"
+                    )
+                handle.library.maru_copy_in(
+                    self._loan.address + offset, source.addresses[0], source.length
                 )
-            handle.library.maru_copy_in(
-                self._loan.address + offset, source.addresses[0], source.length
-            )
 
     def commit(self, namespace: Namespace, key: Key) -> int:
         """Publish it as one object: ``Namespace.commit`` of one. Returns 0 or -EEXIST.
