@@ -9,7 +9,7 @@ import unittest
 
 import maru
 from maru import _abi
-from support import optional
+from support import FAKE, optional
 
 
 class DigestsTest(unittest.TestCase):
@@ -65,7 +65,7 @@ class DigestsTest(unittest.TestCase):
 @unittest.skipUnless(os.environ.get("MARU_LIBRARY"), "MARU_LIBRARY is not set")
 class PrefixDigestsTest(unittest.TestCase):
     def test_the_published_vector(self):
-        if "fake" in maru.library().path:
+        if FAKE:
             self.skipTest("the fake library does not hash")
         made = maru.prefix_digests("maru-test", range(8), 4)
         self.assertEqual(made.hex(), [_abi.TEST_VECTOR_0, _abi.TEST_VECTOR_1])

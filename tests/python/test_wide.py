@@ -5,19 +5,18 @@ Run only when MARU_LIBRARY names the fake: its pools are sparse, its ids large o
 """
 
 import errno
-import os
 import unittest
 
 import maru
 from maru import _abi, errors
-from support import MaruTest
+from support import FAKE, MaruTest
 
 GIB = 1 << 30
 
 
 class WideTest(MaruTest):
     def setUp(self):
-        if "fake" not in os.path.basename(os.environ["MARU_LIBRARY"]):
+        if not FAKE:
             self.skipTest("MARU_LIBRARY is not the fake library")
 
     def test_offsets_lengths_and_generations_above_32_bits(self):
