@@ -117,6 +117,7 @@ Result<void> Daemon::add_admin_group() {
     options_.connections_per_uid = static_cast<uint32_t>(setup_.config.connections_per_uid);
     options_.max_in_flight = static_cast<uint32_t>(setup_.config.in_flight);
     options_.spin_us = static_cast<uint32_t>(setup_.config.spin_us);
+    options_.pulse = std::min<TimeNs>(kSecond, static_cast<TimeNs>(setup_.config.timeout_ns) / 4);
     return {};
 }
 

@@ -11,10 +11,6 @@
 namespace maru {
 namespace {
 
-// While there is anybody to serve the loop turns at least this often, so that a longer gap between
-// two turns means that marud itself did not run (SIGSTOP, a suspended machine, a starved host).
-constexpr TimeNs kPulse = 1'000'000'000;
-constexpr TimeNs kStall = 2 * kPulse;
 constexpr uint64_t kRetryUsec = 2'000;
 
 uint64_t usec(TimeNs time) { return static_cast<uint64_t>(std::max<TimeNs>(time, 0)) / 1000; }
@@ -81,7 +77,7 @@ void Host::begin_turn() {
     now_ = boottime_ns();
     acting_uid_ = 0;
     TimeNs gap = now_ - last_turn_;
-    if (pulse_on_ && gap > kStall) {
+    if (pulse_on_ && gap > 2 * options_.pulse) {
         service_->stalled(gap, now_);
         journal_.log(4, "marud did not run for " + std::to_string(gap / 1'000'000) +
                             " ms; every session gets its full time-out from now",
@@ -133,7 +129,7 @@ void Host::set_timers() {
     if (pulse != pulse_on_) {
         pulse_on_ = pulse;
         if (pulse)
-            arm(pulse_, usec(now_ + kPulse));
+            arm(pulse_, usec(now_ + options_.pulse));
         else
             sd_event_source_set_enabled(pulse_.get(), SD_EVENT_OFF);
     }
@@ -153,7 +149,7 @@ int Host::on_timer(sd_event_source *, uint64_t, void *userdata) {
 int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     auto &self = *static_cast<Host *>(userdata);
     Turn turn(self);
-    arm(self.pulse_, usec(self.now_ + kPulse));
+    arm(self.pulse_, usec(self.now_ + self.options_.pulse));
     return 0;
 }
 

@@ -28,6 +28,10 @@ struct HostOptions {
     uint32_t connections_per_uid = 512;
     uint32_t max_in_flight = wire::kMaxInFlight;
     uint32_t spin_us = 0;
+    // While there is anybody to serve the loop turns at least this often, so that twice as long
+    // between two turns means that marud itself did not run (SIGSTOP, a suspended machine, a starved
+    // host). Well below the sessions' time-out.
+    TimeNs pulse = 1'000'000'000;
     bool use_peer_pidfd = true;  // false: as on a kernel without it (tests)
 };
 
@@ -152,7 +156,8 @@ class Host final : public Effects, private SegmentFacts {
     TimeNs shutdown_deadline_ = INT64_MAX;
     int64_t spin_ns_ = 0;   // adapted between an eighth of spin_us and all of it
     // A client must not be able to fill the journal: a bucket of lines that refills with time.
-    double log_tokens_ = 0;
+    static constexpr double kLogBurst = 20, kLogPerSecond = 2;
+    double log_tokens_ = kLogBurst;
     TimeNs log_refilled_ = 0;
     uint64_t log_suppressed_ = 0;
 };

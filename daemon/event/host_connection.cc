@@ -414,9 +414,8 @@ void Host::bury(ConnectionId id) {
 }
 
 void Host::log_client(const Connection &client, int priority, std::string_view message) {
-    constexpr double kBurst = 20, kPerSecond = 2;
-    log_tokens_ = std::min(kBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) *
-                                                     kPerSecond / 1e9);
+    log_tokens_ = std::min(kLogBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) *
+                                                        kLogPerSecond / 1e9);
     log_refilled_ = now_;
     if (log_tokens_ < 1) {
         ++log_suppressed_;
