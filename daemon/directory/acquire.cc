@@ -82,7 +82,7 @@ Status Directory::Impl::take_leases(HolderIndex reader, std::span<AcquireResult>
         ++pool.leases;
         items[i].pool = pool.spec.id;
         items[i].offset = replica.offset;
-        items[i].length = objects[replica.object].length;
+        items[i].length = replica.length;
         items[i].generation = replica.generation;
         items[i].status = Status::Ok;
     }

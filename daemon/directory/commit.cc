@@ -16,14 +16,16 @@ using wire::Status;
 
 namespace {
 
-// What a replica of another length would be: content is immutable, so a second object.
-bool fits(const directory::NamespaceRecord &ns, const Object *object, uint64_t length) {
-    return (!ns.object_bytes || ns.object_bytes == length) && (!object || object->length == length);
-}
-
 CommitResult refused(Status status, wire::Id replica = 0) { return {replica, status, 0}; }
 
 }  // namespace
+
+// Another size under the same key would be another object.
+bool Directory::Impl::fits(NamespaceIndex ns, uint32_t object, uint64_t length) const noexcept {
+    const uint64_t described = namespaces[ns].object_bytes;
+    return (!described || described == length) &&
+           (object == kNone || replicas[objects[object].first_replica].length == length);
+}
 
 // A READY replica that makes another one here pointless: in the same placement domain, and one
 // that the owner of `pool` could read now. So neither a private copy of somebody else nor one in a
@@ -56,7 +58,7 @@ CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
     if (!range)
         return refused(Status::Conflict);
     const uint32_t object = impl.find_object(ns, item.key);
-    if (!fits(impl.namespaces[ns], object == kNone ? nullptr : &impl.objects[object], item.length))
+    if (!impl.fits(ns, object, item.length))
         return refused(Status::Incompatible);
     // Before the duplicate check: AlreadyPresent tells the owner that its pages are its own again.
     if (!pool.pages.is_free(*range) && !MARU_MUTANT(OverlapCommit))
@@ -83,7 +85,7 @@ CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
     if (!range)
         return refused(Status::Conflict);
     const uint32_t object = impl.find_object(ns, item.key);
-    if (!fits(impl.namespaces[ns], object == kNone ? nullptr : &impl.objects[object], item.length))
+    if (!impl.fits(ns, object, item.length))
         return refused(Status::Incompatible);
     if (!pool.pages.is_free(*range)) {
         const uint32_t same = object == kNone ? kNone : impl.published(object, pool_index, item);
@@ -98,8 +100,8 @@ CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
         return refused(Status::Conflict);
     // A second copy in one domain could not have been committed. It is kept for its leases, and
     // never found: nobody can make a probe walk a thousand copies of one object.
-    const bool surplus = !retiring && object != kNone &&
-                         impl.ready_in_domain(impl.objects[object], pool_index);
+    const bool surplus =
+        !retiring && object != kNone && impl.ready_in_domain(impl.objects[object], pool_index);
     const CommitResult result =
         impl.install(ns, object, pool_index, item, *range,
                      retiring || surplus ? ReplicaEvent::AdoptRetiring : ReplicaEvent::Commit);
@@ -147,15 +149,15 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         Object &created = objects[object];
         created.key = item.key;
         created.ns = ns;
-        created.length = item.length;
         directory::NamespaceRing::push_back(objects, namespaces[ns].first_object, object);
         ++namespaces[ns].objects;
     }
     // Not the slot whose last name would be this one: a name never means two memories.
-    const uint32_t slot = replicas.allocate(
-        [&](const Replica &free) { return free.generation != item.generation; });
+    const uint32_t slot =
+        replicas.allocate([&](const Replica &free) { return free.generation != item.generation; });
     Replica &replica = replicas[slot];
     replica.offset = item.offset;
+    replica.length = item.length;
     replica.generation = item.generation;
     replica.object = object;
     replica.pool = pool_index;
@@ -174,6 +176,7 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         ObjectRing::push_back(replicas, objects[object].first_replica, slot);
         pool.retiring_bytes += page_bytes_of(replica);
     }
+    refresh_first(objects[object]);
     return {id_of(slot), Status::Ok, 0};
 }
 

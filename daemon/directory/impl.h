@@ -25,7 +25,9 @@ inline constexpr uint32_t kLookupBatch = 32;
 
 struct Directory::Impl {
     explicit Impl(const Config &cfg)
-        : config(cfg), hash(cfg.hash_seed), namespaces(cfg.max_namespaces),
+        : config(cfg),
+          hash(cfg.hash_seed),
+          namespaces(cfg.max_namespaces),
           leases(replicas, cfg.hash_seed + 1) {}
 
     // ---- lookup.cc: reading only, no allocation
@@ -35,7 +37,8 @@ struct Directory::Impl {
         size_t key = 0;
         uint32_t shard = 0, part = 0;
     };
-    // The readable replica, or kNone, of `count` <= kLookupBatch items from `place`, which it moves.
+    // The readable replica, or kNone, of `count` <= kLookupBatch items from `place`, which it
+    // moves.
     void lookup(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
                 const wire::Manifest &manifest, Place &place, uint32_t count,
                 uint32_t *ret_replicas) const noexcept;
@@ -44,7 +47,7 @@ struct Directory::Impl {
     bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,
                    uint32_t shard, uint32_t part) const noexcept;
     bool may_read(HolderIndex reader, PoolIndex pool) const noexcept;  // by ownership and scope
-    bool readable(HolderIndex reader, const directory::Replica &replica) const noexcept;
+    bool readable(HolderIndex reader, PoolIndex pool, ReplicaState state) const noexcept;
     uint32_t readable_of(HolderIndex reader, const directory::Object &object) const noexcept;
     struct Named {
         wire::Status status = wire::Status::Ok;
@@ -52,10 +55,13 @@ struct Directory::Impl {
     };
     Named resolve(const wire::ReplicaName &name) const noexcept;
     wire::Id id_of(uint32_t slot) const { return wire::make_id(config.epoch, slot + 1); }
-    wire::ReplicaName name_of(uint32_t slot) const { return {id_of(slot), replicas[slot].generation}; }
+    wire::ReplicaName name_of(uint32_t slot) const {
+        return {id_of(slot), replicas[slot].generation};
+    }
 
     // ---- commit.cc
     bool pool_exists(PoolIndex pool) const { return pool < pools.size() && pools[pool]; }
+    bool fits(NamespaceIndex ns, uint32_t object, uint64_t length) const noexcept;
     uint32_t same_placement(const directory::Object &object, PoolIndex pool) const noexcept;
     wire::CommitResult install(NamespaceIndex ns, uint32_t object, PoolIndex pool,
                                const wire::CommitItem &item, const directory::PageMap::Range &range,
@@ -69,6 +75,7 @@ struct Directory::Impl {
     void retire(uint32_t slot);                                       // READY -> RETIRING
     void forget(uint32_t slot, directory::ReplicaEvent event);        // -> FREED, leases included
     void remove_object(uint32_t slot);
+    void refresh_first(directory::Object &object);  // after its first replica changed
 
     // ---- acquire.cc, release.cc
     wire::Status take_leases(HolderIndex reader, std::span<wire::AcquireResult> items,

@@ -7,6 +7,9 @@
 // Deletion shifts later entries back, so a table that lives on churn does not fill with tombstones.
 #pragma once
 
+#include <emmintrin.h>
+
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -24,17 +27,25 @@ class IndexTable {
     template <typename Equal>
     uint32_t find(uint32_t hash, Equal equal) const {
         const Slot *slots = entry(hash).slots;
-        for (uint32_t at = hash & kMask;; at = (at + 1) & kMask) {
-            if (!slots[at].index)
+        uint32_t line = hash & kMask & ~7u;
+        uint32_t wanted = 0xffu << (hash & 7);  // those of the line that the search passes
+        while (true) {
+            const Line found = compare(slots + line, hash);
+            const uint32_t empty = found.empty & wanted;
+            uint32_t matches = found.equal & wanted & ((empty & -empty) - 1);  // before the first
+            for (; matches; matches &= matches - 1) {
+                const uint32_t index = slots[line + std::countr_zero(matches)].index - 1;
+                if (equal(index))
+                    return index;
+            }
+            if (empty)
                 return kNone;
-            if (slots[at].hash == hash && equal(slots[at].index - 1))
-                return slots[at].index - 1;
+            line = (line + 8) & kMask;
+            wanted = 0xff;
         }
     }
     // find() in two steps, for batches: ask for the memory, later take the first candidate.
-    void prefetch(uint32_t hash) const {
-        __builtin_prefetch(entry(hash).slots + (hash & kMask));
-    }
+    void prefetch(uint32_t hash) const { __builtin_prefetch(entry(hash).slots + (hash & kMask)); }
     uint32_t candidate(uint32_t hash) const {
         return find(hash, [](uint32_t) { return true; });
     }
@@ -67,6 +78,32 @@ class IndexTable {
     static constexpr uint32_t kMask = kChunkSlots - 1;
     static constexpr uint32_t kMaxDepth = 20;  // the other 12 bits are the place in the chunk
     static constexpr size_t kChunkBytes = kChunkSlots * sizeof(Slot);
+
+    // Eight slots, one cache line, at once: where a run ends is chance, and a loop over its slots
+    // would mispredict its end for nearly every key.
+    struct Line {
+        uint32_t equal, empty;  // bit i: slot i
+    };
+    static Line compare(const Slot *line, uint32_t hash) {
+        const __m128i wanted = _mm_set1_epi32(static_cast<int>(hash));
+        const __m128i zero = _mm_setzero_si128();
+        Line found{0, 0};
+        for (int half = 0; half < 2; ++half) {
+            const auto *at = reinterpret_cast<const __m128i *>(line + 4 * half);
+            const __m128 first = _mm_castsi128_ps(_mm_load_si128(at));
+            const __m128 second = _mm_castsi128_ps(_mm_load_si128(at + 1));
+            const __m128i hashes =
+                _mm_castps_si128(_mm_shuffle_ps(first, second, _MM_SHUFFLE(2, 0, 2, 0)));
+            const __m128i indexes =
+                _mm_castps_si128(_mm_shuffle_ps(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
+            found.equal |= mask_of(_mm_cmpeq_epi32(hashes, wanted)) << 4 * half;
+            found.empty |= mask_of(_mm_cmpeq_epi32(indexes, zero)) << 4 * half;
+        }
+        return found;
+    }
+    static uint32_t mask_of(__m128i lanes) {
+        return static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(lanes)));
+    }
 
     size_t entry_number(uint32_t hash) const {
         return static_cast<size_t>((static_cast<uint64_t>(hash) << depth_) >> 32);

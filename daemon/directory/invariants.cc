@@ -28,12 +28,17 @@ std::string Directory::Impl::check_objects() const {
             return who + " is not found under its key";
         if (object.first_replica == kNone)
             return who + " has no replica";
+        if (object.first_pool != replicas[object.first_replica].pool ||
+            object.first_state != replicas[object.first_replica].state)
+            return who + " and its first replica differ";
         bool retiring = false;
         uint64_t steps = 0;
         const uint32_t head = object.first_replica;
         for (uint32_t r = head; r != kNone; r = ObjectRing::next(replicas, head, r)) {
             if (replicas[r].object != slot || replicas[r].state == ReplicaState::Free)
                 return who + " has a replica that is not its own";
+            if (replicas[r].length != replicas[head].length)
+                return who + " has replicas of two lengths";
             if (retiring && replicas[r].state == ReplicaState::Ready)
                 return who + " has a READY replica behind a RETIRING one";
             retiring = replicas[r].state == ReplicaState::Retiring;
@@ -86,7 +91,7 @@ std::string Directory::Impl::check_replicas() const {
         if (r != slot)
             return who + " is missing at its object";
         const PageMap &pages = pools[replica.pool]->pages;
-        const std::optional<PageMap::Range> range = pages.locate(replica.offset, object.length);
+        const std::optional<PageMap::Range> range = pages.locate(replica.offset, replica.length);
         if (!range)
             return who + " lies outside its pool";
         if (!pages.is_used(*range))
@@ -129,7 +134,7 @@ std::string Directory::Impl::check_pools() const {
                 return who + " has an endless ring of replicas";
             recount.leases += replica.leases;
             if (replica.state == ReplicaState::Ready) {
-                recount.ready_bytes += objects[replica.object].length;
+                recount.ready_bytes += replica.length;
                 recount.ready_allocated_bytes += page_bytes_of(replica);
             } else {
                 recount.retiring_bytes += page_bytes_of(replica);

@@ -159,7 +159,8 @@ const char *LeaseTable::check_invariants() const {
         if (by_holder[holder] != holders_[holder].leases)
             return "the leases of a holder are not their sum";
         for (uint32_t head : {holders_[holder].first, holders_[holder].unconfirmed}) {
-            for (uint32_t slot = head; slot != kNone; slot = HolderRing::next(leases_, head, slot)) {
+            for (uint32_t slot = head; slot != kNone;
+                 slot = HolderRing::next(leases_, head, slot)) {
                 if (leases_[slot].holder != holder || !leases_[slot].count)
                     return "a foreign lease on the ring of a holder";
                 if (++on_rings > live)

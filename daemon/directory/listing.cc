@@ -25,7 +25,7 @@ Directory::ReplicaView Directory::Impl::view_of(uint32_t slot) const {
     view.key = object.key;
     view.pool = replica.pool;
     view.offset = replica.offset;
-    view.length = object.length;
+    view.length = replica.length;
     view.state = replica.state;
     view.leases = static_cast<uint32_t>(std::min<uint64_t>(replica.leases, UINT32_MAX));
     return view;

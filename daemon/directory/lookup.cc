@@ -1,8 +1,9 @@
 // Finding what a reader may read: the one definition of "readable", and the batched search.
 //
-// A lookup of one key touches three cache lines, each found through the one before: a slot of the
-// table, the object, the replica. A batch takes each of the three steps for all its keys before
-// the next, so that the misses of a step overlap instead of adding up.
+// A lookup of one key touches two cache lines, each found through the one before: a slot of the
+// table and the object; and the replicas, if it is not the first one that can be read. A batch
+// takes each of these steps for all its keys before the next, so that the misses of a step overlap
+// instead of adding up.
 #include "daemon/directory/impl.h"
 #include "daemon/directory/mutant.h"
 
@@ -17,18 +18,17 @@ bool Directory::Impl::may_read(HolderIndex reader, PoolIndex pool) const noexcep
     return gate.shared || gate.owner == reader || MARU_MUTANT(ForeignPrivateHit);
 }
 
-bool Directory::Impl::readable(HolderIndex reader, const Replica &replica) const noexcept {
-    if (replica.state != ReplicaState::Ready && !MARU_MUTANT(AcquireRetiring))
-        return false;
-    return (gates[replica.pool].open || MARU_MUTANT(HiddenPoolHit)) &&
-           may_read(reader, replica.pool);
+bool Directory::Impl::readable(HolderIndex reader, PoolIndex pool,
+                               ReplicaState state) const noexcept {
+    return (state == ReplicaState::Ready || MARU_MUTANT(AcquireRetiring)) &&
+           (gates[pool].open || MARU_MUTANT(HiddenPoolHit)) && may_read(reader, pool);
 }
 
 uint32_t Directory::Impl::readable_of(HolderIndex reader, const Object &object) const noexcept {
     for (uint32_t slot = object.first_replica; slot != kNone;
          slot = ObjectRing::next(replicas, object.first_replica, slot)) {
         const Replica &replica = replicas[slot];
-        if (readable(reader, replica))
+        if (readable(reader, replica.pool, replica.state))
             return slot;
         if (replica.state != ReplicaState::Ready)
             return kNone;  // behind the first RETIRING one there are no others
@@ -57,6 +57,7 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
                              Place &place, uint32_t count, uint32_t *ret_replicas) const noexcept {
     uint32_t hashes[kLookupBatch];
     uint32_t candidates[kLookupBatch];
+    uint32_t others[kLookupBatch], other_count = 0;
     Place places[kLookupBatch];
 
     for (uint32_t i = 0; i < count; ++i) {
@@ -78,6 +79,7 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
             objects.prefetch(candidates[i]);
     }
     for (uint32_t i = 0; i < count; ++i) {
+        ret_replicas[i] = kNone;
         if (candidates[i] == kNone)
             continue;
         const wire::Digest &digest = keys[places[i].key];
@@ -85,12 +87,18 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
         const uint32_t part = manifest.first_part + places[i].part;
         if (!is_object(objects[candidates[i]], ns, digest, shard, part))
             candidates[i] = find_object(ns, wire::Key{digest, shard, part});  // equal hashes: rare
-        if (candidates[i] != kNone)
-            replicas.prefetch(objects[candidates[i]].first_replica);
+        if (candidates[i] == kNone)
+            continue;
+        const Object &object = objects[candidates[i]];
+        if (readable(reader, object.first_pool, object.first_state)) {
+            ret_replicas[i] = object.first_replica;
+        } else {
+            replicas.prefetch(object.first_replica);
+            others[other_count++] = i;
+        }
     }
-    for (uint32_t i = 0; i < count; ++i)
-        ret_replicas[i] =
-            candidates[i] == kNone ? kNone : readable_of(reader, objects[candidates[i]]);
+    for (uint32_t i = 0; i < other_count; ++i)
+        ret_replicas[others[i]] = readable_of(reader, objects[candidates[others[i]]]);
 }
 
 Directory::Impl::Named Directory::Impl::resolve(const wire::ReplicaName &name) const noexcept {

@@ -22,7 +22,11 @@ class Directory::Impl::ManifestReader {
   public:
     ManifestReader(const Impl &impl, HolderIndex reader, NamespaceIndex ns,
                    std::span<const wire::Digest> keys, const wire::Manifest &manifest)
-        : impl_(impl), reader_(reader), ns_(ns), keys_(keys), manifest_(manifest),
+        : impl_(impl),
+          reader_(reader),
+          ns_(ns),
+          keys_(keys),
+          manifest_(manifest),
           per_key_(objects_of(manifest)) {}
 
     // The readable replica of the next item, or kNone.
@@ -56,8 +60,7 @@ class Directory::Impl::ManifestReader {
         // What is left, at most a batch: the product of what a client chose is never formed.
         const uint64_t batch = kLookupBatch;
         const uint64_t later = std::min<uint64_t>(keys_.size() - key_ - 1, batch);
-        const uint64_t left =
-            std::min(per_key_ - item_, batch) + std::min(per_key_, batch) * later;
+        const uint64_t left = std::min(per_key_ - item_, batch) + std::min(per_key_, batch) * later;
         filled_ = static_cast<uint32_t>(std::min(left, batch));
         at_ = 0;
         impl_.lookup(reader_, ns_, keys_, manifest_, place_, filled_, replicas_);
@@ -72,7 +75,7 @@ class Directory::Impl::ManifestReader {
 
     size_t key_ = 0;     // of the next item
     uint64_t item_ = 0;  // in its key
-    Place place_;  // where the next batch begins
+    Place place_;        // where the next batch begins
     uint32_t at_ = 0, filled_ = 0;
     uint32_t replicas_[kLookupBatch];
 };

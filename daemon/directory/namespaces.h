@@ -17,7 +17,7 @@
 namespace maru::directory {
 
 struct NamespaceRecord {
-    std::string_view text;     // the key in the map, which never moves
+    std::string_view text;      // the key in the map, which never moves
     uint64_t object_bytes = 0;  // 0: nobody has described it yet
     std::string format;
     uint32_t first_object = kNone;

@@ -9,7 +9,8 @@ namespace maru::directory {
 PageMap::PageMap(uint64_t capacity_bytes, uint64_t segment_bytes, uint32_t page_bytes)
     : capacity_bytes_(capacity_bytes), segment_bytes_(segment_bytes), page_bytes_(page_bytes) {
     assert(page_bytes && segment_bytes && segment_bytes % page_bytes == 0);
-    const uint64_t segments = capacity_bytes / segment_bytes + (capacity_bytes % segment_bytes != 0);
+    const uint64_t segments =
+        capacity_bytes / segment_bytes + (capacity_bytes % segment_bytes != 0);
     assert(segments <= UINT32_MAX);
     segments_.resize(segments);
 }
@@ -74,15 +75,15 @@ bool PageMap::is_used(const Range &range) const {
 bool PageMap::is_newer(const Range &range, uint64_t generation) const {
     const std::vector<Group> &groups = segments_[range.segment].groups;
     return groups.empty() || for_groups(groups, range, [&](const Group &group, uint64_t mask) {
-        if (generation > group.generation)
-            return true;
-        if (!group.pages || mask == ~uint64_t{0})
-            return false;
-        for (uint64_t rest = mask; rest; rest &= rest - 1)
-            if (generation <= (*group.pages)[static_cast<size_t>(std::countr_zero(rest))])
-                return false;
-        return true;
-    });
+               if (generation > group.generation)
+                   return true;
+               if (!group.pages || mask == ~uint64_t{0})
+                   return false;
+               for (uint64_t rest = mask; rest; rest &= rest - 1)
+                   if (generation <= (*group.pages)[static_cast<size_t>(std::countr_zero(rest))])
+                       return false;
+               return true;
+           });
 }
 
 void PageMap::occupy(const Range &range, uint64_t generation) {

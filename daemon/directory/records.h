@@ -11,19 +11,21 @@
 
 namespace maru::directory {
 
-// (namespace, key) with at least one replica. All its replicas have one length: content is
-// immutable, so a second size under one name would be another object.
+// (namespace, key) with at least one replica. What a probe must know of the first one is repeated
+// here, so that a hit on it, which is nearly every hit, ends at this line.
 struct alignas(64) Object {
     wire::Key key;
     NamespaceIndex ns = 0;           // 0: a free slot
     uint32_t first_replica = kNone;  // the READY ones first, then the RETIRING ones
-    uint64_t length = 0;
+    PoolIndex first_pool = 0;
+    ReplicaState first_state = ReplicaState::Free;
     uint32_t ns_prev = kNone, ns_next = kNone;  // all objects of the namespace; the free list
 };
 static_assert(sizeof(Object) == 64);
 
 struct alignas(64) Replica {
     uint64_t offset = 0;
+    uint64_t length = 0;      // the same for all replicas of an object: content is immutable
     uint64_t generation = 0;  // kept in a free slot, which never gets the same one twice in a row
     uint64_t leases = 0;      // the sum of the counts
     uint32_t object = kNone;

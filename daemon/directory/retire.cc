@@ -16,8 +16,13 @@ using wire::Status;
 
 uint64_t Directory::Impl::page_bytes_of(const Replica &replica) const {
     const uint64_t page = pools[replica.pool]->spec.page_bytes;
-    const uint64_t length = objects[replica.object].length;
-    return (length / page + (length % page != 0)) * page;
+    return (replica.length / page + (replica.length % page != 0)) * page;
+}
+
+void Directory::Impl::refresh_first(Object &object) {
+    const Replica &first = replicas[object.first_replica];
+    object.first_pool = first.pool;
+    object.first_state = first.state;
 }
 
 void Directory::Impl::retire(uint32_t slot) {
@@ -26,8 +31,9 @@ void Directory::Impl::retire(uint32_t slot) {
     Object &object = objects[replica.object];
     ObjectRing::remove(replicas, object.first_replica, slot);
     ObjectRing::push_back(replicas, object.first_replica, slot);
+    refresh_first(object);
     Pool &pool = *pools[replica.pool];
-    pool.ready_bytes -= object.length;
+    pool.ready_bytes -= replica.length;
     pool.ready_allocated_bytes -= page_bytes_of(replica);
     pool.retiring_bytes += page_bytes_of(replica);
 }
@@ -37,13 +43,14 @@ void Directory::Impl::forget(uint32_t slot, ReplicaEvent event) {
     Pool &pool = *pools[replica.pool];
     Object &object = objects[replica.object];
     if (replica.state == ReplicaState::Ready) {
-        pool.ready_bytes -= object.length;
+        pool.ready_bytes -= replica.length;
         pool.ready_allocated_bytes -= page_bytes_of(replica);
     } else {
         pool.retiring_bytes -= page_bytes_of(replica);
     }
     pool.leases -= leases.end_all(slot);
-    if (const std::optional<PageMap::Range> range = pool.pages.locate(replica.offset, object.length))
+    if (const std::optional<PageMap::Range> range =
+            pool.pages.locate(replica.offset, replica.length))
         pool.pages.release(*range);
     directory::transition(replica.state, event);
     replica.drained = false;
@@ -53,6 +60,8 @@ void Directory::Impl::forget(uint32_t slot, ReplicaEvent event) {
     ObjectRing::remove(replicas, object.first_replica, slot);
     if (object.first_replica == kNone)
         remove_object(replica.object);
+    else
+        refresh_first(object);
     replicas.release(slot);
 }
 

@@ -151,10 +151,14 @@ TEST_F(AcquireTest, HiddenAndClosingPoolsMissButKeepTheirLeases) {
 }
 
 TEST_F(AcquireTest, ReplicaOnSecondTierIsNotAHit) {
-    const PoolIndex ssd = directory.add_pool(
-        {.owner = kAnn, .domain = 50, .medium = wire::Medium::Ssd, .tier = wire::Tier::L2,
-         .scope = wire::Scope::Host, .capacity_bytes = kSegment, .segment_bytes = kSegment,
-         .page_bytes = kPage});
+    const PoolIndex ssd = directory.add_pool({.owner = kAnn,
+                                              .domain = 50,
+                                              .medium = wire::Medium::Ssd,
+                                              .tier = wire::Tier::L2,
+                                              .scope = wire::Scope::Host,
+                                              .capacity_bytes = kSegment,
+                                              .segment_bytes = kSegment,
+                                              .page_bytes = kPage});
     directory.grant_segment(ssd, 0);
     put(ssd, key_of(1), 0);
     EXPECT_FALSE(hit(kAnn, 1));
@@ -167,9 +171,9 @@ TEST_F(AcquireTest, ManifestsThatNameNothingAreMisses) {
     const wire::Digest key = digest_of(1);
     uint8_t bits = 0xff;
     for (const wire::Manifest &manifest :
-         {wire::Manifest{0, 0, 0, 1}, wire::Manifest{0, 1, 0, 0}, wire::Manifest{UINT32_MAX, 2, 0, 1},
-          wire::Manifest{0, 1, UINT32_MAX, 2}, wire::Manifest{2, UINT32_MAX, 0, 1},
-          wire::Manifest{0, UINT32_MAX, 0, UINT32_MAX}}) {
+         {wire::Manifest{0, 0, 0, 1}, wire::Manifest{0, 1, 0, 0},
+          wire::Manifest{UINT32_MAX, 2, 0, 1}, wire::Manifest{0, 1, UINT32_MAX, 2},
+          wire::Manifest{2, UINT32_MAX, 0, 1}, wire::Manifest{0, UINT32_MAX, 0, UINT32_MAX}}) {
         EXPECT_EQ(directory.probe(kAnn, ns, {&key, 1}, manifest, false, {&bits, 1}), 0u);
         EXPECT_EQ(bits, 0u);
     }

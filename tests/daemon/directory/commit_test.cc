@@ -37,10 +37,16 @@ TEST_F(CommitTest, LengthAndGenerationZeroAreInvalid) {
 TEST_F(CommitTest, RangesOutsideThePoolConflictWhateverTheNumbers) {
     const uint64_t end = 4 * kSegment;
     const uint64_t huge = UINT64_MAX;
-    for (const auto &[offset, length] : std::vector<std::pair<uint64_t, uint64_t>>{
-             {end, 1}, {end - kPage, kPage + 1}, {0, huge}, {huge - kPage + 1, kPage},
-             {huge - kPage + 1, huge}, {kPage, huge - kPage + 1}, {huge, 1}, {huge, huge},
-             {uint64_t{1} << 63, uint64_t{1} << 63}})
+    for (const auto &[offset, length] :
+         std::vector<std::pair<uint64_t, uint64_t>>{{end, 1},
+                                                    {end - kPage, kPage + 1},
+                                                    {0, huge},
+                                                    {huge - kPage + 1, kPage},
+                                                    {huge - kPage + 1, huge},
+                                                    {kPage, huge - kPage + 1},
+                                                    {huge, 1},
+                                                    {huge, huge},
+                                                    {uint64_t{1} << 63, uint64_t{1} << 63}})
         EXPECT_EQ(commit(1, offset, length, 1), Status::Conflict) << offset << "+" << length;
     EXPECT_EQ(directory.totals().replicas, 0u);
     EXPECT_EQ(commit(1, end - kPage, kPage, 1), Status::Ok);
@@ -226,9 +232,10 @@ TEST(DirectoryLimits, FullTableIsNoSpaceAndRecovers) {
     EXPECT_EQ(directory.register_namespace("b", &other), Status::Again);
     EXPECT_EQ(directory.register_namespace("a", &other), Status::Ok);
     EXPECT_EQ(other, ns);
-    const PoolIndex pool =
-        directory.add_pool({.owner = kAnn, .capacity_bytes = kSegment, .segment_bytes = kSegment,
-                            .page_bytes = kPage});
+    const PoolIndex pool = directory.add_pool({.owner = kAnn,
+                                               .capacity_bytes = kSegment,
+                                               .segment_bytes = kSegment,
+                                               .page_bytes = kPage});
     directory.grant_segment(pool, 0);
     wire::CommitResult last;
     for (uint64_t i = 0; i < 2; ++i) {

@@ -114,7 +114,8 @@ TEST(KeyHash, EveryPartOfTheKeyAndTheSeedCount) {
 }
 
 TEST(KeyHash, KeysThatDifferInFewBitsSpreadEvenly) {
-    // Counters in one word, as a hostile or lazy client would send: no chunk may fill before others.
+    // Counters in one word, as a hostile or lazy client would send: no chunk may fill before
+    // others.
     for (const size_t at : {0u, 3u, 8u, 15u, 24u, 28u}) {
         const KeyHash hash(at);
         std::vector<uint32_t> by_upper(64), by_lower(64);

@@ -54,7 +54,8 @@ class Model {
         return replica.ready && pool.visible && !pool.closing && pool.spec.tier == wire::Tier::L1 &&
                may_read(reader, replica.pool);
     }
-    std::vector<Replica *> readable_of(HolderIndex reader, NamespaceIndex ns, const wire::Key &key) {
+    std::vector<Replica *> readable_of(HolderIndex reader, NamespaceIndex ns,
+                                       const wire::Key &key) {
         std::vector<Replica *> found;
         for (Replica &replica : replicas)
             if (replica.ns == ns && replica.key == key && readable(reader, replica))
@@ -177,7 +178,8 @@ class Model {
     static bool overlaps(const PoolSpec &spec, const Replica &replica,
                          const wire::CommitItem &item) {
         const uint64_t page = spec.page_bytes;
-        const uint64_t a = item.offset / page, a_end = (item.offset + item.length + page - 1) / page;
+        const uint64_t a = item.offset / page,
+                       a_end = (item.offset + item.length + page - 1) / page;
         const uint64_t b = replica.offset / page;
         const uint64_t b_end = (replica.offset + replica.length + page - 1) / page;
         return a < b_end && b < a_end;

@@ -45,12 +45,14 @@ class Comparison {
     HolderIndex some_holder() { return static_cast<HolderIndex>(below(kHolders)); }
     NamespaceIndex some_namespace() { return namespaces_[below(namespaces_.size())]; }
     wire::Key some_key() {
-        return key_of(below(kKeys), static_cast<uint32_t>(below(2)), static_cast<uint32_t>(below(2)));
+        return key_of(below(kKeys), static_cast<uint32_t>(below(2)),
+                      static_cast<uint32_t>(below(2)));
     }
     PoolIndex some_pool() {
         if (model_.pools.empty())
             return 0;
-        return std::next(model_.pools.begin(), static_cast<long>(below(model_.pools.size())))->first;
+        return std::next(model_.pools.begin(), static_cast<long>(below(model_.pools.size())))
+            ->first;
     }
     wire::ReplicaName some_name() {
         wire::ReplicaName name{};
@@ -77,19 +79,42 @@ class Comparison {
 
     void one_step() {
         switch (below(24)) {
-            case 0: return pools();
-            case 1: return gates();
-            case 2: return retire_many();
-            case 3: return holders();
-            case 4: return set_lease();
-            case 5: return take_drained();
-            case 6: return publish(true);
-            case 7: case 8: case 9: case 10: case 11: return publish(false);
-            case 12: case 13: case 14: return acquire();
-            case 15: case 16: case 17: return probe();
-            case 18: case 19: return release();
-            case 20: case 21: return retire();
-            default: return reclaim();
+            case 0:
+                return pools();
+            case 1:
+                return gates();
+            case 2:
+                return retire_many();
+            case 3:
+                return holders();
+            case 4:
+                return set_lease();
+            case 5:
+                return take_drained();
+            case 6:
+                return publish(true);
+            case 7:
+            case 8:
+            case 9:
+            case 10:
+            case 11:
+                return publish(false);
+            case 12:
+            case 13:
+            case 14:
+                return acquire();
+            case 15:
+            case 16:
+            case 17:
+                return probe();
+            case 18:
+            case 19:
+                return release();
+            case 20:
+            case 21:
+                return retire();
+            default:
+                return reclaim();
         }
     }
 
@@ -127,8 +152,12 @@ class Comparison {
         Model::Pool &pool = model_.pools.at(index);
         const bool on = below(2);
         switch (below(4)) {
-            case 0: directory_.set_visible(index, pool.visible = on); break;
-            case 1: directory_.set_closing(index, pool.closing = on && below(2)); break;
+            case 0:
+                directory_.set_visible(index, pool.visible = on);
+                break;
+            case 1:
+                directory_.set_closing(index, pool.closing = on && below(2));
+                break;
             default: {
                 const auto segment = static_cast<uint32_t>(
                     below((pool.spec.capacity_bytes - 1) / pool.spec.segment_bytes + 1));
@@ -156,9 +185,8 @@ class Comparison {
         }
         const bool retiring = republish && below(4) == 0;
         const Model::Verdict verdict = model_.judge(ns, pool, item, republish);
-        const wire::CommitResult result = republish
-                                              ? directory_.republish(ns, pool, item, retiring)
-                                              : directory_.commit(ns, pool, item);
+        const wire::CommitResult result = republish ? directory_.republish(ns, pool, item, retiring)
+                                                    : directory_.commit(ns, pool, item);
         ASSERT_EQ(result.status, verdict.status) << (republish ? "republish" : "commit");
         if (!verdict.any_of.empty()) {
             ASSERT_TRUE(std::count(verdict.any_of.begin(), verdict.any_of.end(), result.replica));
@@ -217,13 +245,12 @@ class Comparison {
         const wire::Manifest manifest = some_manifest();
         const bool stop = below(2);
         std::vector<uint8_t> bitmap((keys.size() + 7) / 8 + 1, 0xaa);
-        const uint32_t prefix = directory_.probe(reader, ns, keys, manifest, stop,
-                                                 {bitmap.data(), bitmap.size() - 1});
+        const uint32_t prefix =
+            directory_.probe(reader, ns, keys, manifest, stop, {bitmap.data(), bitmap.size() - 1});
         ASSERT_EQ(bitmap.back(), 0xaa);
         uint32_t expected = 0;
         for (size_t i = 0; i < keys.size(); ++i) {
-            const bool hit =
-                readable(reader, ns, numbers[i], manifest) && (!stop || expected == i);
+            const bool hit = readable(reader, ns, numbers[i], manifest) && (!stop || expected == i);
             expected += hit && expected == i;
             ASSERT_EQ(bitmap[i / 8] >> i % 8 & 1, hit) << "key " << i;
         }
@@ -376,12 +403,13 @@ class Comparison {
             model_.retire(replica);
             expected[replica.name.replica] = !replica.leases.empty();
         }
-        const uint64_t count = directory_.retire_object(
-            ns, whole ? nullptr : &key, [&](PoolIndex pool, const wire::ReplicaName &name, bool read) {
-                ASSERT_TRUE(model_.find(name));
-                ASSERT_EQ(model_.find(name)->pool, pool);
-                told[name.replica] = read;
-            });
+        const uint64_t count =
+            directory_.retire_object(ns, whole ? nullptr : &key,
+                                     [&](PoolIndex pool, const wire::ReplicaName &name, bool read) {
+                                         ASSERT_TRUE(model_.find(name));
+                                         ASSERT_EQ(model_.find(name)->pool, pool);
+                                         told[name.replica] = read;
+                                     });
         ASSERT_EQ(count, expected.size());
         ASSERT_EQ(told, expected);
     }

@@ -17,7 +17,8 @@ TEST(ReplicaStates, OnlyTheTablesEdgesExist) {
     using directory::ReplicaEvent;
     const ReplicaState states[] = {ReplicaState::Free, ReplicaState::Ready, ReplicaState::Retiring};
     const ReplicaEvent events[] = {ReplicaEvent::Commit, ReplicaEvent::AdoptRetiring,
-                                   ReplicaEvent::Retire, ReplicaEvent::Reclaim, ReplicaEvent::Remove};
+                                   ReplicaEvent::Retire, ReplicaEvent::Reclaim,
+                                   ReplicaEvent::Remove};
     constexpr int kNever = -1, kFree = 0, kReady = 1, kRetiring = 2;
     const int expected[3][5] = {
         {kReady, kRetiring, kNever, kNever, kNever},
@@ -156,8 +157,8 @@ TEST_F(RetireTest, SlotNeverGetsTheSameNameTwiceInARow) {
 
 TEST_F(RetireTest, NamesOfOtherLivesAndUnusedSlotsNameNothing) {
     const wire::ReplicaName name = put(pool, key_of(1), 0);
-    const wire::ReplicaName other_life{
-        wire::make_id(kEpoch + 1, wire::id_number(name.replica)), name.generation};
+    const wire::ReplicaName other_life{wire::make_id(kEpoch + 1, wire::id_number(name.replica)),
+                                       name.generation};
     EXPECT_EQ(directory.retire(other_life, kAnn), Status::StaleEpoch);
     EXPECT_EQ(directory.release(kAnn, other_life), Status::StaleEpoch);
     EXPECT_EQ(directory.reclaim(other_life, kAnn), Status::StaleEpoch);
