@@ -199,11 +199,11 @@ struct CloseSessionRequest {};
 // acknowledged (Request.acknowledged_op), and a retry - same id, same namespace and item - returns
 // it, errors included; another content is Conflict and changes nothing. Item results: Ok,
 // AlreadyPresent (with the replica that is there), Conflict, Incompatible (size), NotFound (no such
-// pool), Denied (not one's pool), NoSpace (table), Absent (a Resolve said so: never run). Of the
-// whole request, with nothing run: InvalidArgument, namespace not described by this session;
-// InvalidArgument, an id at or below the watermark; Again, an id more than Limits.ledger_items
-// above the watermark, with StatusOnly.detail = the id that pins it; Unavailable, draining (retries
-// of known ids are still answered).
+// pool), Denied (not one's pool), Unavailable (the pool is closing), InvalidArgument (generation 0),
+// NoSpace (table), Absent (a Resolve said so: never run). Of the whole request, with nothing run:
+// InvalidArgument, namespace not described by this session; InvalidArgument, an id at or below the
+// watermark; Again, an id more than Limits.ledger_items above the watermark, with StatusOnly.detail =
+// the id that pins it; Unavailable, draining (retries of known ids are still answered).
 struct CommitRequest {
     Id namespace_id = 0;
     uint64_t first_op = 0;  // item i has operation id first_op + i; not 0

@@ -1,0 +1,221 @@
+// What people ask: status, usage, retire, drain, reload.
+//
+// An admin (uid 0, marud's own uid, admin_group) sees and changes everything, everybody else what
+// belongs to their own uid. None of it needs a session.
+#include <algorithm>
+
+#include "daemon/protocol/service_impl.h"
+
+namespace maru {
+namespace {
+
+void add(wire::Usage &sum, const wire::Usage &one) {
+    sum.capacity_bytes += one.capacity_bytes;
+    sum.reserved_bytes += one.reserved_bytes;
+    sum.allocated_bytes += one.allocated_bytes;
+    sum.ready_bytes += one.ready_bytes;
+    sum.ready_allocated_bytes += one.ready_allocated_bytes;
+    sum.quarantined_bytes += one.quarantined_bytes;
+    sum.pinned_bytes += one.pinned_bytes;
+    sum.retiring_bytes += one.retiring_bytes;
+    sum.populated_bytes += one.populated_bytes;
+    sum.replicas += one.replicas;
+    sum.leases += one.leases;
+}
+
+}  // namespace
+
+// The directory's own count, and the worker's word within the bounds that it leaves.
+wire::Usage Service::Impl::usage_of(const Pool &pool) const {
+    wire::Usage usage = directory.pool_usage(pool.index);
+    uint64_t known = usage.ready_allocated_bytes + usage.retiring_bytes;
+    usage.capacity_bytes = pool.capacity_bytes;
+    usage.reserved_bytes = pool.charge.bytes();
+    usage.allocated_bytes =
+        std::max(known, std::min(pool.gauge.allocated_bytes, pool.capacity_bytes));
+    usage.quarantined_bytes =
+        std::min(pool.gauge.quarantined_bytes, usage.allocated_bytes - known);
+    usage.populated_bytes = std::min(pool.gauge.populated_bytes, pool.capacity_bytes);
+    usage.pinned_bytes = std::min(pool.gauge.pinned_bytes, pool.capacity_bytes);
+    return usage;
+}
+
+wire::Usage Service::Impl::usage_of_uid(uint32_t uid, bool everybody) const {
+    wire::Usage sum;
+    pools.each([&](const Pool &pool) {
+        if (everybody || pool.owner->uid == uid)
+            add(sum, usage_of(pool));
+    });
+    for (const Unproven &rest : unproven) {
+        if (!everybody && rest.charge.uid() != uid)
+            continue;
+        sum.reserved_bytes += rest.charge.bytes();
+        sum.quarantined_bytes += rest.charge.bytes();
+    }
+    return sum;
+}
+
+// Charged, and nobody is left who could give it back in order.
+uint64_t Service::Impl::unproven_bytes(uint32_t uid, bool everybody) const {
+    uint64_t sum = 0;
+    pools.each([&](const Pool &pool) {
+        if (pool.state == PoolState::Orphaned && (everybody || pool.owner->uid == uid))
+            sum += pool.charge.bytes();
+    });
+    for (const Unproven &rest : unproven)
+        if (everybody || rest.charge.uid() == uid)
+            sum += rest.charge.bytes();
+    return sum;
+}
+
+void Service::Impl::on(Call &call, const wire::UsageRequest &request) {
+    if (request.pool == 0) {
+        uint32_t uid = call.connection.peer.uid;
+        reply(call, wire::UsageReply{usage_of_uid(uid, false), config.uid_cpu_bytes});
+        return;
+    }
+    const Pool *pool = pools.find(request.pool);
+    if (!pool) {
+        refuse(call, wire::Status::NotFound, "no pool has that id");
+        return;
+    }
+    if (!may_see(call, pool->owner->uid)) {
+        refuse(call, wire::Status::Denied, "that pool belongs to another uid");
+        return;
+    }
+    reply(call, wire::UsageReply{usage_of(*pool), pool->capacity_bytes});
+}
+
+void Service::Impl::on(Call &call, const wire::StatusRequest &) {
+    const Peer &peer = call.connection.peer;
+    Directory::Totals totals = directory.totals();
+    wire::StatusReply status;
+    status.version = config.version;
+    status.epoch = config.epoch;
+    status.pid = config.pid;
+    status.uptime_ms = static_cast<uint64_t>((now - started) / kMillisecond);
+    status.draining = draining;
+    status.admin = peer.admin;
+    status.sessions = sessions.size();
+    sessions.each([&](const Session &session) {
+        status.attached += session.state == SessionState::Attached;
+    });
+    status.pools = pools.size() + static_cast<uint32_t>(unproven.size());
+    status.namespaces = totals.namespaces;
+    status.objects = totals.objects;
+    status.replicas = totals.replicas;
+    status.leases = totals.leases;
+    status.host_limit_bytes = config.host_cpu_bytes;
+    status.host_reserved_bytes = quota.host_bytes();
+    status.unproven_bytes = unproven_bytes(peer.uid, peer.admin);
+    status.usage = usage_of_uid(peer.uid, peer.admin);
+    status.fdstore = config.fdstore_name;
+    reply(call, std::move(status));
+}
+
+void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {
+    NamespaceIndex ns = 0;
+    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+        return;
+    const wire::Key *key = request.key ? &*request.key : nullptr;
+    std::vector<RetiredReplica> retired;
+    if (call.connection.peer.admin) {
+        directory.retire_object(ns, key,
+                                [&](PoolIndex pool, const wire::ReplicaName &name, bool readers) {
+                                    retired.push_back({pool, name, readers});
+                                });
+    } else {
+        std::vector<Directory::ReplicaView> views;
+        if (key) {
+            directory.find_object(ns, *key, views);
+        } else {
+            uint64_t cursor = 0;
+            do {
+                cursor = directory.list_replicas(cursor, ns, wire::kMaxListRows, views);
+            } while (cursor);
+        }
+        for (const Directory::ReplicaView &view : views) {
+            const Pool *pool = pools.at(view.pool);
+            if (view.state != ReplicaState::Ready || !pool || !may_see(call, pool->owner->uid))
+                continue;
+            wire::Status status = directory.retire(view.name, UINT32_MAX);
+            if (status == wire::Status::Ok || status == wire::Status::Pending)
+                retired.push_back({view.pool, view.name, status == wire::Status::Pending});
+        }
+    }
+    wire::CountReply answer;
+    answer.count = retired.size();
+    for (const RetiredReplica &one : retired)
+        answer.pending += one.has_readers;
+    reply(call, answer);
+    tell_owners(retired);
+}
+
+// Retired, so that an owner stops counting on them; then Reclaim for those that nobody reads.
+void Service::Impl::tell_owners(std::vector<RetiredReplica> &retired) {
+    std::sort(retired.begin(), retired.end(), [](const auto &a, const auto &b) {
+        return std::pair(a.pool, a.has_readers) < std::pair(b.pool, b.has_readers);
+    });
+    auto send = [&](const Session &owner, wire::EventKind kind) {
+        bool there =
+            owner.state == SessionState::Attached || owner.state == SessionState::Silent;
+        if (there && !names.empty())
+            effects.event(owner.connection, {kind, names, {}});
+        names.clear();
+    };
+    auto each_batch = [&](size_t begin, size_t end, const Session &owner, wire::EventKind kind) {
+        names.clear();
+        for (size_t i = begin; i < end; ++i) {
+            names.push_back(retired[i].name);
+            if (names.size() == wire::kMaxBatchItems)
+                send(owner, kind);
+        }
+        send(owner, kind);
+    };
+    for (size_t begin = 0; begin < retired.size();) {
+        PoolIndex index = retired[begin].pool;
+        size_t unread = begin, end = begin;
+        for (; end < retired.size() && retired[end].pool == index; ++end)
+            unread += !retired[end].has_readers;
+        const Pool &pool = *pools.at(index);
+        if (pool.state == PoolState::Open) {
+            each_batch(begin, end, *pool.owner, wire::EventKind::Retired);
+            for (size_t i = begin; i < unread; ++i)
+                pool.owner->reclaimable[retired[i].name.replica] = {retired[i].name.generation,
+                                                                    index};
+            each_batch(begin, unread, *pool.owner, wire::EventKind::Reclaim);
+        }
+        begin = end;
+    }
+}
+
+void Service::Impl::set_draining(bool enable) {
+    if (std::exchange(draining, enable) == enable)
+        return;
+    effects.log(5, enable ? "draining: no new sessions, pools or commits" : "no longer draining");
+    if (!enable)
+        return;
+    for (const auto &[id, connection] : connections)
+        if (connection.session)
+            effects.event(id, {wire::EventKind::Draining, {}, "marud is draining"});
+}
+
+void Service::Impl::on(Call &call, const wire::DrainRequest &request) {
+    if (!call.connection.peer.admin) {
+        refuse(call, wire::Status::Denied, "Drain needs uid 0, marud's uid or the admin group");
+        return;
+    }
+    set_draining(request.enable);
+    ok(call);
+}
+
+void Service::Impl::on(Call &call, const wire::ReloadRequest &) {
+    if (!call.connection.peer.admin) {
+        refuse(call, wire::Status::Denied, "Reload needs uid 0, marud's uid or the admin group");
+        return;
+    }
+    effects.reload();
+    ok(call);
+}
+
+}  // namespace maru

@@ -1,0 +1,248 @@
+// Objects: commit, resolve, probe, acquire, release, retire, reclaim.
+//
+// The frequent requests. Nothing here allocates per key: results go into buffers of Service, and the
+// directory allocates nothing on a probe.
+#include <algorithm>
+#include <cassert>
+
+#include "daemon/protocol/service_impl.h"
+
+namespace maru {
+
+// ---- operations ----------------------------------------------------------------------------------
+
+// A whole batch is within the ledger's reach, or the request is refused and nothing of it was run.
+bool Service::Impl::operations_fit(const Call &call, uint64_t first, size_t count) {
+    const Ledger &ledger = call.session()->ledger;
+    if (!batch_fits(call, count, "operations"))
+        return false;
+    if (first == 0 || first > UINT64_MAX - wire::kMaxBatchItems) {
+        refuse(call, wire::Status::InvalidArgument,
+               "first_op is " + std::to_string(first) + "; operation ids count from 1");
+        return false;
+    }
+    if (count == 0)
+        return true;
+    if (ledger.acknowledged(first) && !MARU_MUTANT(WatermarkRunsAgain)) {
+        refuse(call, wire::Status::InvalidArgument,
+               "operation " + std::to_string(first) + " was acknowledged (the watermark is " +
+                   std::to_string(ledger.watermark()) + "): it is never run again");
+        return false;
+    }
+    uint64_t last = first + count - 1;
+    if (!ledger.acknowledged(last) && !ledger.in_reach(last)) {
+        refuse(call, wire::Status::Again,
+               "operation " + std::to_string(last) + " has no place in the ledger of " +
+                   std::to_string(config.max_ledger_items) + ": operation " +
+                   std::to_string(ledger.pinned_by()) + " is not acknowledged yet",
+               ledger.pinned_by());
+        return false;
+    }
+    return true;
+}
+
+void Service::Impl::on(Call &call, const wire::CommitRequest &request) {
+    Session &session = *call.session();
+    if (!operations_fit(call, request.first_op, request.items.size()))
+        return;
+    NamespaceIndex ns = 0;
+    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+        return;
+    if (!session.has_described(ns)) {
+        refuse(call, wire::Status::InvalidArgument,
+               "this session has not described that namespace: Describe comes before Commit");
+        return;
+    }
+    if (draining) {
+        for (size_t i = 0; i < request.items.size(); ++i) {
+            if (!session.ledger.find(request.first_op + i)) {
+                refuse(call, wire::Status::Unavailable, "marud is draining: no new commits");
+                return;
+            }
+        }
+    }
+    for (size_t i = 0; i < request.items.size(); ++i)
+        commit_results[i] = commit_one(session, ns, request.namespace_id, request.first_op + i,
+                                       request.items[i]);
+    reply(call, wire::CommitReply{std::span(commit_results).first(request.items.size())});
+}
+
+wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns, wire::Id ns_id,
+                                             uint64_t op, const wire::CommitItem &item) {
+    uint64_t content = commit_content(ns_id, item);
+    if (const Ledger::Entry *first = session.ledger.find(op)) {
+        if (first->status == wire::Status::Absent)
+            return {0, wire::Status::Absent, 0};
+        if (first->content != content)
+            return {0, wire::Status::Conflict, 0};
+        return {first->replica, first->status, 0};
+    }
+    wire::CommitResult result{0, wire::Status::Internal, 0};
+    Pool *pool = pools.find(item.pool);
+    if (!pool)
+        result.status = wire::Status::NotFound;
+    else if (pool->owner != &session && !MARU_MUTANT(ForeignCommit))
+        result.status = wire::Status::Denied;
+    else if (item.length != session.object_bytes)
+        result.status = wire::Status::Incompatible;
+    else
+        result = directory.commit(ns, pool->index, item);
+    session.ledger.record(op, content, result);
+    return result;
+}
+
+void Service::Impl::on(Call &call, const wire::ResolveRequest &request) {
+    Session &session = *call.session();
+    if (!operations_fit(call, request.first_op, request.count))
+        return;
+    for (uint32_t i = 0; i < request.count; ++i) {
+        uint64_t op = request.first_op + i;
+        const Ledger::Entry *entry = session.ledger.find(op);
+        if (entry) {
+            bool done = entry->status == wire::Status::Ok;
+            commit_results[i] = {entry->replica, done ? wire::Status::Committed : entry->status, 0};
+        } else if (!session.reattached) {
+            // It may still be on its way, over the connection that this session was opened over.
+            commit_results[i] = {0, wire::Status::Unknown, 0};
+        } else {
+            // Its connection is closed, and what that had not delivered is dropped: from now on this
+            // id is refused, so that the answer stays true.
+            session.ledger.record_absent(op);
+            commit_results[i] = {0, wire::Status::Absent, 0};
+        }
+    }
+    reply(call, wire::ResolveReply{std::span(commit_results).first(request.count)});
+}
+
+// ---- lookup --------------------------------------------------------------------------------------
+
+bool Service::Impl::manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
+                                  uint64_t max_objects) {
+    uint64_t shards = manifest.shard_count, parts = manifest.part_count;
+    if (shards == 0 || parts == 0 || shards > UINT32_MAX - uint64_t{manifest.first_shard} + 1 ||
+        parts > UINT32_MAX - uint64_t{manifest.first_part} + 1) {
+        refuse(call, wire::Status::InvalidArgument,
+               "manifest: shard_count and part_count must be at least 1 and end within 32 bits");
+        return false;
+    }
+    // shards * parts fits in 64 bits; compared before it is multiplied by the keys.
+    if (shards * parts > max_objects || shards * parts * keys > max_objects) {
+        refuse(call, wire::Status::TooLarge,
+               std::to_string(keys) + " keys of " + std::to_string(shards * parts) +
+                   " objects each; at most " + std::to_string(max_objects) +
+                   " objects in one request");
+        return false;
+    }
+    return true;
+}
+
+void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
+    Session &session = *call.session();
+    if (request.keys.size() > wire::kMaxProbeKeys) {
+        refuse(call, wire::Status::TooLarge,
+               std::to_string(request.keys.size()) + " keys in one request; at most " +
+                   std::to_string(wire::kMaxProbeKeys));
+        return;
+    }
+    if (!manifest_fits(call, request.keys.size(), request.manifest, wire::kMaxProbeObjects))
+        return;
+    NamespaceIndex ns = 0;
+    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+        return;
+    std::span<uint8_t> bits = std::span(bitmap).first((request.keys.size() + 7) / 8);
+    const Session *reader = &session;
+    if (!session.worker()) {
+        reader = sessions.at(engines.holder(session.uid, session.engine));
+        if (!reader || reader->state != SessionState::Attached) {
+            std::fill(bits.begin(), bits.end(), uint8_t{0});
+            reply(call, wire::ProbeReply{0, bits, wire::ProbeReason::NoWorkerAttached});
+            return;
+        }
+    }
+    uint32_t prefix = directory.probe(reader->holder, ns, request.keys, request.manifest,
+                                      request.stop_at_miss, bits);
+    reply(call, wire::ProbeReply{prefix, bits, wire::ProbeReason::None});
+}
+
+void Service::Impl::on(Call &call, const wire::AcquireRequest &request) {
+    Session &session = *call.session();
+    if (!manifest_fits(call, request.keys.size(), request.manifest, wire::kMaxBatchItems))
+        return;
+    NamespaceIndex ns = 0;
+    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+        return;
+    size_t count = request.keys.size() * request.manifest.objects();
+    std::span<wire::AcquireResult> results = std::span(acquire_results).first(count);
+    uint64_t room = std::min<uint64_t>(leases_left(session), UINT32_MAX);
+    directory.acquire(session.holder, ns, request.keys, request.manifest, request.stop_at_miss,
+                      static_cast<uint32_t>(room), static_cast<uint32_t>(now / kSecond), results);
+    reply(call, wire::AcquireReply{results});
+}
+
+// ---- the end of leases and replicas --------------------------------------------------------------
+
+void Service::Impl::on(Call &call, const wire::ReleaseRequest &request) {
+    Session &session = *call.session();
+    if (!batch_fits(call, request.items.size(), "leases"))
+        return;
+    for (size_t i = 0; i < request.items.size(); ++i) {
+        statuses[i] = directory.release(session.holder, request.items[i]);
+        if (MARU_MUTANT(ReleaseOthersLease))
+            for (HolderIndex other = 1; other < sessions.end(); ++other)
+                if (statuses[i] == wire::Status::NotFound)
+                    statuses[i] = directory.release(other, request.items[i]);
+    }
+    reply_statuses(call, request.items.size());
+    distribute_drained();
+    answer_forced_closes();
+}
+
+void Service::Impl::on(Call &call, const wire::RetireRequest &request) {
+    Session &session = *call.session();
+    if (!batch_fits(call, request.items.size(), "replicas"))
+        return;
+    for (size_t i = 0; i < request.items.size(); ++i)
+        statuses[i] = directory.retire(request.items[i], session.holder);
+    reply_statuses(call, request.items.size());
+}
+
+void Service::Impl::on(Call &call, const wire::ReclaimAckRequest &request) {
+    Session &session = *call.session();
+    if (!batch_fits(call, request.items.size(), "replicas"))
+        return;
+    for (size_t i = 0; i < request.items.size(); ++i) {
+        const wire::ReplicaName &name = request.items[i];
+        statuses[i] = directory.reclaim(name, session.holder);
+        auto waiting = session.reclaimable.find(name.replica);
+        if (waiting != session.reclaimable.end() && waiting->second.generation == name.generation)
+            session.reclaimable.erase(waiting);
+    }
+    reply_statuses(call, request.items.size());
+}
+
+// Replicas that lost their last reader: their owners may free them. An owner that is not there is told
+// when it is back.
+void Service::Impl::distribute_drained() {
+    std::vector<DrainedReplica> drained = directory.take_drained();
+    size_t i = 0;
+    while (i < drained.size()) {
+        const Pool *pool = pools.at(drained[i].pool);
+        Session *owner = pool && pool->state == PoolState::Open ? pool->owner : nullptr;
+        names.clear();
+        PoolIndex index = drained[i].pool;
+        for (; i < drained.size() && drained[i].pool == index &&
+               names.size() < wire::kMaxBatchItems;
+             ++i)
+            names.push_back(drained[i].name);
+        if (!owner || owner->state == SessionState::Exiting || owner->fenced)
+            continue;  // its pages go with the pool, not one by one
+        for (const wire::ReplicaName &name : names)
+            owner->reclaimable[name.replica] = {name.generation, index};
+        bool there =
+            owner->state == SessionState::Attached || owner->state == SessionState::Silent;
+        if (there && owner->connection)
+            effects.event(owner->connection, {wire::EventKind::Reclaim, names, {}});
+    }
+}
+
+}  // namespace maru

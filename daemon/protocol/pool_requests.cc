@@ -1,0 +1,382 @@
+// Pools: granted by number, made segment by segment, given back by proof.
+//
+// Everything a pool will ever need is charged when it is opened, so that no later step can fail for
+// want of budget. A segment is committed into only after its worker has mapped it and marud has
+// sealed it against new writers.
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <utility>
+
+#include "daemon/protocol/service_impl.h"
+#include "libmaru/wire/capabilities.h"
+
+namespace maru {
+namespace {
+
+constexpr uint64_t kHugePage = 2ull << 20;
+constexpr uint32_t kMinPage = 4096;
+constexpr uint32_t kMaxPage = 1u << 30;
+constexpr int32_t kMaxNumaNode = 1023;  // of the kernel's CONFIG_NODES_SHIFT
+// Above any memory, so that rounding up cannot wrap.
+constexpr uint64_t kMaxCapacity = 1ull << 60;
+
+uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// The first of 2^40 generations that are this pool's alone: 24 bits say which pool, counted on from a
+// place that the (random) epoch gives, so that neither another pool of this life nor, but for one
+// chance in 2^24, one of another life hands out the same generation. A worker that allocates a
+// million times a second needs 12 days to leave its range, and then only loses that distinction: in its
+// own pool generations still only grow.
+uint64_t first_generation(uint32_t epoch, uint32_t number) {
+    uint64_t base = (epoch * 0x9e3779b97f4a7c15ull) >> 40;
+    return (((base + number) & 0xffffff) << 40) | 1;
+}
+
+wire::PoolReply pool_reply(const Pool &pool) {
+    return {pool.id, pool.capacity_bytes, pool.segment_bytes,
+            static_cast<uint32_t>(pool.segments.size()), pool.first_generation};
+}
+
+bool same_request(const Pool &pool, const wire::OpenPoolRequest &request) {
+    return pool.medium == request.medium && pool.tier == request.tier &&
+           pool.scope == request.scope && pool.huge_pages == request.huge_pages &&
+           pool.numa == request.numa && pool.numa_node == request.numa_node &&
+           pool.asked_bytes == request.capacity_bytes && pool.page_bytes == request.page_bytes;
+}
+
+// The capability that would be needed; empty: this marud has all of it.
+std::string_view missing_capability(const wire::OpenPoolRequest &request) {
+    if (request.tier == wire::Tier::L2 || request.medium == wire::Medium::Ssd)
+        return wire::kL2Storage;
+    if (request.medium == wire::Medium::Cxl)
+        return wire::kMixedStorage;
+    if (request.scope != wire::Scope::Worker)
+        return wire::kSharedStorage;
+    return {};
+}
+
+std::string bad_field(const wire::OpenPoolRequest &request) {
+    if (request.capacity_bytes == 0 || request.capacity_bytes > kMaxCapacity)
+        return "capacity_bytes is " + std::to_string(request.capacity_bytes) + "; 1 to " +
+               std::to_string(kMaxCapacity) + " are allowed";
+    if (!std::has_single_bit(request.page_bytes) || request.page_bytes < kMinPage ||
+        request.page_bytes > kMaxPage)
+        return "page_bytes is " + std::to_string(request.page_bytes) +
+               "; a power of two from 4096 to 1073741824 is allowed";
+    if (request.numa_node < -1 || request.numa_node > kMaxNumaNode)
+        return "numa_node is " + std::to_string(request.numa_node) + "; -1 to " +
+               std::to_string(kMaxNumaNode) + " are allowed";
+    if (request.request_key == 0)
+        return "request_key must not be 0";
+    return {};
+}
+
+wire::Status status_of(const Error &error) {
+    switch (error.code) {
+    case ENOMEM:
+    case ENOSPC:
+        return wire::Status::NoMemory;
+    case EMFILE:
+    case ENFILE:
+        return wire::Status::FdLimit;
+    default:
+        return wire::Status::Internal;
+    }
+}
+
+}  // namespace
+
+void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
+    Session &session = *call.session();
+    if (std::string problem = bad_field(request); !problem.empty()) {
+        refuse(call, wire::Status::InvalidArgument, problem);
+        return;
+    }
+    if (std::string_view missing = missing_capability(request); !missing.empty()) {
+        refuse(call, wire::Status::Unsupported,
+               "this marud has private CPU pools of tier L1; that one needs the capability " +
+                   std::string(missing));
+        return;
+    }
+    for (PoolIndex index : session.pools) {
+        const Pool &pool = *pools.at(index);
+        if (pool.request_key != request.request_key)
+            continue;
+        if (same_request(pool, request))
+            reply(call, pool_reply(pool));
+        else
+            refuse(call, wire::Status::Conflict,
+                   "request_key was used for another pool of this session");
+        return;
+    }
+    if (draining) {
+        refuse(call, wire::Status::Unavailable, "marud is draining: no new pools");
+        return;
+    }
+    uint64_t page = request.page_bytes;
+    uint64_t unit =
+        request.huge_pages == wire::HugePages::Off ? page : std::max(page, kHugePage);
+    uint64_t capacity = round_up(request.capacity_bytes, unit);
+    uint64_t segment = std::min(round_up(std::max<uint64_t>(config.segment_bytes, 1), unit), capacity);
+    uint64_t segments = (capacity + segment - 1) / segment;
+    auto charge = quota.charge_pool(session.uid, session.account, capacity, segments);
+    if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
+        refuse(call, refusal->status, refusal->message);
+        return;
+    }
+
+    auto pool = std::make_unique<Pool>();
+    uint32_t number = ++next_pool;
+    pool->id = wire::make_id(config.epoch, number);
+    pool->owner = &session;
+    pool->medium = request.medium;
+    pool->tier = request.tier;
+    pool->scope = request.scope;
+    pool->huge_pages = request.huge_pages;
+    pool->numa = request.numa;
+    pool->numa_node = request.numa_node;
+    pool->asked_bytes = request.capacity_bytes;
+    pool->capacity_bytes = capacity;
+    pool->segment_bytes = segment;
+    pool->page_bytes = request.page_bytes;
+    pool->request_key = request.request_key;
+    pool->first_generation = first_generation(config.epoch, number);
+    pool->opened = now;
+    pool->segments.resize(segments);
+    pool->charge = std::move(std::get<Quota::PoolCharge>(charge));
+    PoolIndex index = directory.add_pool({.id = pool->id,
+                                          .owner = session.holder,
+                                          .domain = session.domain,
+                                          .medium = pool->medium,
+                                          .tier = pool->tier,
+                                          .scope = pool->scope,
+                                          .capacity_bytes = capacity,
+                                          .segment_bytes = segment,
+                                          .page_bytes = request.page_bytes});
+    directory.set_visible(index, true);
+    pool->visible = true;
+    session.pools.push_back(index);
+    const Pool &added = pools.add(index, std::move(pool));
+    save(session);
+    reply(call, pool_reply(added));
+}
+
+void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
+    Pool *pool = own_pool_or_refuse(call, request.pool);
+    if (!pool)
+        return;
+    if (request.segment >= pool->segments.size()) {
+        refuse(call, wire::Status::InvalidArgument,
+               "segment " + std::to_string(request.segment) + ": the pool has 0 to " +
+                   std::to_string(pool->segments.size() - 1));
+        return;
+    }
+    if (pool->state != PoolState::Open) {
+        refuse(call, wire::Status::Busy, "the pool is closing: no segment is granted any more");
+        return;
+    }
+    Segment &segment = pool->segments[request.segment];
+    SegmentRef ref{pool->id, request.segment};
+    if (segment.state == SegmentState::None || segment.state == SegmentState::Creating) {
+        if (!defer(call, segment.waiters))
+            return;
+        if (std::exchange(segment.state, SegmentState::Creating) == SegmentState::None)
+            effects.create_segment(ref, {pool->bytes_of(request.segment), pool->huge_pages});
+        return;
+    }
+    reply(call, wire::SegmentReply{pool->bytes_of(request.segment), segment.huge},
+          std::span(&ref, 1));
+}
+
+void Service::Impl::on_segment_created(SegmentRef ref, const Result<CreatedSegment> &result) {
+    Pool *pool = pools.find(ref.pool);
+    if (!pool || ref.segment >= pool->segments.size() ||
+        pool->segments[ref.segment].state != SegmentState::Creating) {
+        if (result)
+            effects.drop_segment(ref);  // nobody wants it any more
+        return;
+    }
+    Segment &segment = pool->segments[ref.segment];
+    std::vector<Waiter> waiters = std::exchange(segment.waiters, {});
+    if (!result) {
+        segment.state = SegmentState::None;
+        std::string message = "segment " + std::to_string(ref.segment) + " of " +
+                              std::to_string(pool->bytes_of(ref.segment)) +
+                              " bytes: " + describe(result.error());
+        for (const Waiter &waiter : waiters)
+            refuse(waiter, status_of(result.error()), message);
+    } else {
+        segment.state = SegmentState::Created;
+        segment.held = true;
+        segment.huge = result->huge;
+        segment.identity = result->identity;
+        if (MARU_MUTANT(CommitBeforeMapped))
+            directory.grant_segment(pool->index, ref.segment);
+        save(*pool->owner);
+        if (pool->state == PoolState::Open)
+            answer_all(waiters, wire::SegmentReply{pool->bytes_of(ref.segment), segment.huge},
+                       std::span(&ref, 1));
+        else
+            for (const Waiter &waiter : waiters)
+                refuse(waiter, wire::Status::Busy, "the pool is closing");
+    }
+    if (pool->proving())
+        conclude_proof(*pool);
+}
+
+void Service::Impl::on(Call &call, const wire::SegmentMappedRequest &request) {
+    Pool *pool = own_pool_or_refuse(call, request.pool);
+    if (!pool)
+        return;
+    if (request.segment >= pool->segments.size()) {
+        refuse(call, wire::Status::InvalidArgument,
+               "segment " + std::to_string(request.segment) + ": the pool has 0 to " +
+                   std::to_string(pool->segments.size() - 1));
+        return;
+    }
+    if (pool->state != PoolState::Open) {
+        refuse(call, wire::Status::Busy, "the pool is closing: nothing can be committed any more");
+        return;
+    }
+    Segment &segment = pool->segments[request.segment];
+    switch (segment.state) {
+    case SegmentState::Granted:
+        ok(call);
+        break;
+    case SegmentState::Created:
+        if (!defer(call, segment.waiters))
+            return;
+        segment.state = SegmentState::Sealing;
+        effects.seal_segment({pool->id, request.segment});
+        break;
+    case SegmentState::Sealing:
+        defer(call, segment.waiters);
+        break;
+    default:
+        refuse(call, wire::Status::InvalidArgument,
+               "segment " + std::to_string(request.segment) +
+                   " was not granted: ask GrantSegment for it first");
+        break;
+    }
+}
+
+void Service::Impl::on_segment_sealed(SegmentRef ref, const Result<void> &result) {
+    Pool *pool = pools.find(ref.pool);
+    if (!pool || ref.segment >= pool->segments.size() ||
+        pool->segments[ref.segment].state != SegmentState::Sealing)
+        return;
+    Segment &segment = pool->segments[ref.segment];
+    std::vector<Waiter> waiters = std::exchange(segment.waiters, {});
+    if (!result) {
+        segment.state = SegmentState::Created;
+        std::string message = "segment " + std::to_string(ref.segment) +
+                              " could not be sealed: " + describe(result.error());
+        for (const Waiter &waiter : waiters)
+            refuse(waiter, wire::Status::Internal, message);
+    } else {
+        segment.state = SegmentState::Granted;
+        save(*pool->owner);
+        if (!MARU_MUTANT(CommitBeforeMapped))
+            directory.grant_segment(pool->index, ref.segment);
+        answer_all(waiters, wire::StatusOnly{});
+    }
+    if (pool->proving())
+        conclude_proof(*pool);
+}
+
+// ---- close ---------------------------------------------------------------------------------------
+
+void Service::Impl::on(Call &call, const wire::ClosePoolRequest &request) {
+    Pool *pool = own_pool_or_refuse(call, request.pool);
+    if (!pool)
+        return;
+    switch (request.phase) {
+    case wire::ClosePhase::Drain:
+        drain_pool(call, *pool);
+        return;
+    case wire::ClosePhase::Force:
+        force_pool(call, *pool);
+        return;
+    case wire::ClosePhase::Finish:
+        finish_pool(call, *pool);
+        return;
+    }
+    refuse(call, wire::Status::InvalidArgument,
+           "phase is " + std::to_string(static_cast<unsigned>(request.phase)) +
+               "; drain, force and finish are allowed");
+}
+
+std::string Service::Impl::lease_holders(const Pool &pool, uint64_t leases) const {
+    // Scope is Worker: its owner is the only reader there can be.
+    return std::to_string(leases) + " leases are held on it by " + person(*pool.owner);
+}
+
+void Service::Impl::drain_pool(Call &call, Pool &pool) {
+    uint64_t leases = directory.pool_leases(pool.index);
+    if (leases) {
+        std::string who = lease_holders(pool, leases);
+        reply(call, wire::ClosePoolReply{wire::Status::Busy, leases, who});
+        return;
+    }
+    if (pool.state == PoolState::Open) {
+        pool.state = PoolState::Closing;
+        directory.set_closing(pool.index, true);
+    }
+    reply(call, wire::ClosePoolReply{});
+}
+
+void Service::Impl::force_pool(Call &call, Pool &pool) {
+    bool wait = directory.pool_leases(pool.index) > 0;
+    bool first = pool.drain_waiters.empty();
+    if (wait && !defer(call, pool.drain_waiters))
+        return;
+    if (wait && first)
+        ++forced_closes;
+    if (pool.state == PoolState::Open) {
+        pool.state = PoolState::Closing;
+        directory.set_closing(pool.index, true);
+    }
+    directory.retire_pool(pool.index);
+    // Its pages go with the pool, not one by one.
+    std::erase_if(pool.owner->reclaimable,
+                  [&](const auto &entry) { return entry.second.pool == pool.index; });
+    if (!wait)
+        reply(call, wire::ClosePoolReply{});
+}
+
+// After leases have ended: whoever forced a pool closed may have waited for that.
+void Service::Impl::answer_forced_closes() {
+    if (!forced_closes)
+        return;
+    pools.each([&](Pool &pool) {
+        if (pool.drain_waiters.empty() || directory.pool_leases(pool.index))
+            return;
+        --forced_closes;
+        answer_all(pool.drain_waiters, wire::ClosePoolReply{});
+    });
+}
+
+void Service::Impl::finish_pool(Call &call, Pool &pool) {
+    if (pool.state == PoolState::Open) {
+        refuse(call, wire::Status::InvalidArgument,
+               "Finish: the pool is open; Drain or Force it first, then unmap it");
+        return;
+    }
+    if (uint64_t leases = directory.pool_leases(pool.index)) {
+        std::string who = lease_holders(pool, leases);
+        reply(call, wire::ClosePoolReply{wire::Status::Busy, leases, who});
+        return;
+    }
+    if (!defer(call, pool.finish_waiters))
+        return;
+    if (pool.state == PoolState::Finishing)
+        return;  // asked already: one answer for both
+    pool.state = PoolState::Finishing;
+    if (MARU_MUTANT(BudgetBeforeAck))
+        pool.charge.release();
+    advance_proof(pool);
+}
+
+}  // namespace maru

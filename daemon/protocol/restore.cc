@@ -1,0 +1,268 @@
+// The next life of marud: what was recorded is charged at once, and believed when its worker is back.
+//
+// Until its worker has attached, nothing of a record is found and nothing of it is granted to anyone.
+// A worker's word republishes only into its own private pools, into segments whose descriptor marud
+// holds or has checked against the record.
+#include <algorithm>
+#include <cassert>
+
+#include "daemon/protocol/service_impl.h"
+
+namespace maru {
+
+void Service::Impl::save(const Session &session) {
+    SessionRecord record;
+    record.epoch = config.epoch;
+    record.token_hash = session.token_hash;
+    record.session = session.id;
+    record.uid = session.uid;
+    record.pid = session.pid;
+    record.start_time = session.start_time;
+    record.role = session.role;
+    record.engine = session.engine;
+    record.client_name = session.client_name;
+    record.command = session.command;
+    record.fenced = session.fenced;
+    for (PoolIndex index : session.pools) {
+        const Pool &pool = *pools.at(index);
+        SessionRecord::Pool &saved = record.pools.emplace_back();
+        saved.pool = pool.id;
+        saved.medium = pool.medium;
+        saved.scope = pool.scope;
+        saved.capacity_bytes = pool.capacity_bytes;
+        saved.segment_bytes = pool.segment_bytes;
+        saved.page_bytes = pool.page_bytes;
+        saved.huge_pages = pool.huge_pages;
+        saved.numa = pool.numa;
+        saved.numa_node = pool.numa_node;
+        saved.asked_bytes = pool.asked_bytes;
+        saved.request_key = pool.request_key;
+        saved.first_generation = pool.first_generation;
+        for (const Segment &segment : pool.segments) {
+            bool made = segment.state != SegmentState::None &&
+                        segment.state != SegmentState::Creating &&
+                        segment.state != SegmentState::Proven &&
+                        segment.state != SegmentState::Refused;
+            bool unsealed = segment.state == SegmentState::Created ||
+                            segment.state == SegmentState::Sealing;
+            saved.segments.push_back({made, made && !unsealed, segment.huge, segment.identity});
+        }
+    }
+    effects.save_session(record);
+}
+
+void Service::Impl::restore(const SessionRecord &record, std::span<const SegmentRef> held,
+                            ProcessId64 process, bool alive) {
+    assert(wire::id_epoch(record.session) != config.epoch);
+    Session &session = sessions.create(config.max_ledger_items);
+    session.id = record.session;
+    session.domain = ++next_domain;
+    session.state = SessionState::Recorded;
+    session.token_hash = record.token_hash;
+    session.role = record.role;
+    session.engine = record.engine;
+    session.client_name = record.client_name;
+    session.command = record.command;
+    session.uid = record.uid;
+    session.pid = record.pid;
+    session.start_time = record.start_time;
+    session.process = process;
+    session.fenced = record.fenced;
+    session.reattached = true;
+    session.opened = session.state_since = session.last_heard = now;
+    session.charge = quota.recorded_session(record.uid);
+
+    for (const SessionRecord::Pool &saved : record.pools) {
+        auto pool = std::make_unique<Pool>();
+        pool->id = saved.pool;
+        pool->owner = &session;
+        pool->medium = saved.medium;
+        pool->scope = saved.scope;
+        pool->huge_pages = saved.huge_pages;
+        pool->numa = saved.numa;
+        pool->numa_node = saved.numa_node;
+        pool->asked_bytes = saved.asked_bytes;
+        pool->capacity_bytes = saved.capacity_bytes;
+        pool->segment_bytes = saved.segment_bytes;
+        pool->page_bytes = saved.page_bytes;
+        pool->request_key = saved.request_key;
+        pool->first_generation = saved.first_generation;
+        pool->opened = now;
+        pool->charge = quota.recorded_pool(record.uid, session.account, saved.capacity_bytes,
+                                           static_cast<uint32_t>(saved.segments.size()));
+        for (uint32_t i = 0; i < saved.segments.size(); ++i) {
+            Segment &segment = pool->segments.emplace_back();
+            segment.huge = saved.segments[i].huge;
+            segment.identity = saved.segments[i].identity;
+            segment.held = std::find(held.begin(), held.end(), SegmentRef{saved.pool, i}) !=
+                           held.end();
+            if (saved.segments[i].sealed)
+                segment.state = SegmentState::Granted;
+            else if (saved.segments[i].created || segment.held)
+                segment.state = SegmentState::Created;
+        }
+        PoolIndex index = directory.add_pool({.id = pool->id,
+                                              .owner = session.holder,
+                                              .domain = session.domain,
+                                              .medium = pool->medium,
+                                              .tier = pool->tier,
+                                              .scope = pool->scope,
+                                              .capacity_bytes = pool->capacity_bytes,
+                                              .segment_bytes = pool->segment_bytes,
+                                              .page_bytes = pool->page_bytes});
+        directory.set_visible(index, false);
+        for (uint32_t i = 0; i < pool->segments.size(); ++i)
+            if (pool->segments[i].held && pool->segments[i].state == SegmentState::Granted)
+                directory.grant_segment(index, i);
+        session.pools.push_back(index);
+        pools.add(index, std::move(pool));
+    }
+
+    if (!alive) {
+        exit_session(session);
+        return;
+    }
+    if (session.fenced) {
+        fenced_tokens.push_back(session.token_hash);
+        transition(session, SessionEvent::Fence);
+        orphan(session);
+        return;
+    }
+    if (session.worker() && engines.holder(session.uid, session.engine) == EngineRegistry::kNobody)
+        engines.take(session.uid, session.engine, session.holder);
+}
+
+void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
+    Session &session = *call.session();
+    if (session.state != SessionState::Restoring) {
+        refuse(call, wire::Status::Protocol,
+               "AttachPool: only after a restart of marud; this one has the segments");
+        return;
+    }
+    Pool *pool = own_pool_or_refuse(call, request.pool);
+    if (!pool)
+        return;
+    if (request.capacity_bytes != pool->capacity_bytes ||
+        request.segment_bytes != pool->segment_bytes || request.page_bytes != pool->page_bytes) {
+        refuse(call, wire::Status::Incompatible,
+               "the record has capacity " + std::to_string(pool->capacity_bytes) + ", segments of " +
+                   std::to_string(pool->segment_bytes) + ", pages of " +
+                   std::to_string(pool->page_bytes) + " bytes");
+        return;
+    }
+    size_t count = call.descriptors.size();
+    if (request.segment_count != count || count == 0) {
+        refuse(call, wire::Status::InvalidArgument,
+               "segment_count is " + std::to_string(request.segment_count) + ", but " +
+                   std::to_string(count) + " descriptors came; they must be equal, and not 0");
+        return;
+    }
+    if (request.first_segment >= pool->segments.size() ||
+        count > pool->segments.size() - request.first_segment) {
+        refuse(call, wire::Status::InvalidArgument,
+               "the pool has segments 0 to " + std::to_string(pool->segments.size() - 1));
+        return;
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        uint32_t number = request.first_segment + i;
+        const Segment &segment = pool->segments[number];
+        const AttachedDescriptor &given = call.descriptors[i];
+        std::string why;
+        if (!given.sealed)
+            why = "it lacks a seal: shrink, grow and future-write are needed";
+        else if (segment.state != SegmentState::Granted && segment.state != SegmentState::Created)
+            why = "the record has no such segment";
+        else if (given.bytes != pool->bytes_of(number))
+            why = "it has " + std::to_string(given.bytes) + " bytes, the record " +
+                  std::to_string(pool->bytes_of(number));
+        else if (given.identity != segment.identity)
+            why = "it is not the file that marud made";
+        if (!why.empty()) {
+            refuse(call, wire::Status::InvalidArgument,
+                   "descriptor of segment " + std::to_string(number) + ": " + why);
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        Segment &segment = pool->segments[request.first_segment + i];
+        bool granted = segment.held && segment.state == SegmentState::Granted;
+        if (granted)
+            continue;  // ours is as good as theirs
+        if (!segment.held)
+            adopted[i] = {pool->id, request.first_segment + i};
+        segment.held = true;
+        // Sealed and recorded as created only: marud died between the seal and its record.
+        segment.state = SegmentState::Granted;
+        directory.grant_segment(pool->index, request.first_segment + i);
+    }
+    ok(call);
+}
+
+void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
+    Session &session = *call.session();
+    if (session.state != SessionState::Restoring) {
+        refuse(call, wire::Status::Protocol,
+               "Republish: only after a restart of marud; this one knows its replicas");
+        return;
+    }
+    if (!batch_fits(call, request.items.size(), "replicas"))
+        return;
+    for (size_t i = 0; i < request.items.size(); ++i) {
+        ids[i] = 0;
+        statuses[i] = republish_item(session, request.items[i], &ids[i]);
+    }
+    reply(call, wire::ItemStatusReply{std::span(statuses).first(request.items.size()),
+                                      std::span(ids).first(request.items.size())});
+}
+
+wire::Status Service::Impl::republish_item(Session &session, const wire::RepublishItem &item,
+                                           wire::Id *ret_replica) {
+    NamespaceIndex ns = 0;
+    if (wire::Status status = namespace_of(item.namespace_id, &ns); status != wire::Status::Ok)
+        return status;
+    Pool *pool = pools.find(item.item.pool);
+    if (!pool)
+        return wire::Status::NotFound;
+    // What others may read is never republished by a worker's word.
+    if (pool->owner != &session || pool->scope != wire::Scope::Worker)
+        return wire::Status::Denied;
+    if (!session.has_described(ns))
+        return wire::Status::InvalidArgument;
+    if (item.item.length != session.object_bytes)
+        return wire::Status::Incompatible;
+    if (item.lease_count > leases_left(session))
+        return wire::Status::Quota;
+    wire::CommitResult result =
+        directory.republish(ns, pool->index, item.item, item.retiring != 0);
+    if (result.status != wire::Status::Ok)
+        return result.status;
+    wire::ReplicaName name{result.replica, item.item.generation};
+    if (item.lease_count) {
+        wire::Status status = directory.set_lease(session.holder, name, item.lease_count,
+                                                  static_cast<uint32_t>(now / kSecond));
+        if (status != wire::Status::Ok)
+            return status;  // no room for the lease: published, and without it only a later hit
+    } else if (item.retiring) {
+        session.reclaimable[name.replica] = {name.generation, pool->index};
+    }
+    *ret_replica = result.replica;
+    return wire::Status::Ok;
+}
+
+// A segment that SegmentMapped was not answered for, or that its worker did not pass again, is one
+// the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it anew.
+void Service::Impl::forget_unmapped_segments(Session &session) {
+    for (PoolIndex index : session.pools) {
+        Pool &pool = *pools.at(index);
+        for (uint32_t i = 0; i < pool.segments.size(); ++i) {
+            Segment &segment = pool.segments[i];
+            if (segment.state == SegmentState::Granted && segment.held)
+                continue;
+            if (segment.held)
+                effects.drop_segment({pool.id, i});
+            segment = Segment{};
+        }
+    }
+}
+
+}  // namespace maru

@@ -1,0 +1,244 @@
+// The inside of Service: tables, and one handler per request.
+//
+// The handlers are spread over the files of this directory, one per family of messages; they share
+// this struct and nothing else. `now` is the time of the call being handled. Buffers that replies
+// point into are members and reused: the common requests allocate nothing.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/directory/directory.h"
+#include "daemon/directory/mutant.h"
+#include "daemon/protocol/service.h"
+#include "daemon/session/engine_registry.h"
+#include "daemon/session/pool_table.h"
+#include "daemon/session/quota.h"
+#include "daemon/session/session_state.h"
+#include "daemon/session/session_table.h"
+
+namespace maru {
+
+inline constexpr TimeNs kMillisecond = 1'000'000;
+inline constexpr TimeNs kSecond = 1'000'000'000;
+// Proofs are asked again after 10 ms, doubling. A dying process drops its mappings within that; a
+// fenced one lives on and may keep them for days, so it is asked seldom.
+inline constexpr TimeNs kFirstProofDelay = 10 * kMillisecond;
+inline constexpr TimeNs kLastProofDelay = 500 * kMillisecond;
+inline constexpr TimeNs kLastFencedProofDelay = 10 * kSecond;
+// Tokens that lost their engine stay refused after the last proof of their session, so that a slow
+// client learns that it was fenced and does not open a new session against its successor.
+inline constexpr size_t kMaxFencedTokens = 4096;
+
+struct Connection {
+    ConnectionId id = 0;
+    Peer peer;
+    ConnectionState state = ConnectionState::AwaitHello;
+    uint64_t nonce = 0;
+    std::string client_name;
+    Session *session = nullptr;
+    uint32_t deferred = 0;  // waiters that name it
+};
+
+// One request being handled.
+struct Call {
+    Connection &connection;
+    uint64_t id;
+    std::span<const AttachedDescriptor> descriptors;
+    Session *session() const { return connection.session; }
+};
+
+// What stays charged after its pool: segments that carry F_SEAL_SEAL.
+struct Unproven {
+    wire::Id pool = 0;
+    std::string engine;
+    uint32_t page_bytes = 0;
+    TimeNs since = 0;
+    Quota::PoolCharge charge;
+};
+
+struct Service::Impl {
+    Impl(ServiceConfig service_config, Effects &world, TimeNs start);
+
+    ServiceConfig config;
+    Effects &effects;
+    const TimeNs started;
+    TimeNs now;
+    TimeNs deadline = INT64_MAX;        // a lower bound of what tick() has to do
+    TimeNs expected_back_until;         // recorded workers keep their engine until then
+    bool draining = false;
+
+    Quota quota;  // before everything that holds charges
+    Directory directory;
+    SessionTable sessions;
+    PoolTable pools;
+    EngineRegistry engines;
+    std::vector<Unproven> unproven;
+    std::unordered_map<ConnectionId, Connection> connections;
+    std::deque<TokenHash> fenced_tokens;
+    std::vector<std::vector<uint32_t>> namespace_users;  // by index: uids that registered it
+    uint32_t next_session = 0, next_pool = 0, next_domain = 0;
+    uint64_t requests = 0, refused = 0;
+    uint32_t forced_closes = 0;  // pools with drain_waiters
+
+    // Scratch for replies, and what AttachPool adopted.
+    std::array<wire::CommitResult, wire::kMaxBatchItems> commit_results;
+    std::array<wire::AcquireResult, wire::kMaxBatchItems> acquire_results;
+    std::array<wire::Status, wire::kMaxBatchItems> statuses;
+    std::array<wire::Id, wire::kMaxBatchItems> ids;
+    std::array<uint8_t, (wire::kMaxProbeKeys + 7) / 8> bitmap;
+    std::vector<wire::ReplicaName> names;
+    std::vector<SegmentRef> adopted;
+
+    // ---- answers (service.cc)
+    void reply(const Call &call, wire::ReplyBody body, std::span<const SegmentRef> segments = {});
+    void reply(const Waiter &waiter, wire::ReplyBody body,
+               std::span<const SegmentRef> segments = {});
+    void ok(const Call &call);
+    void refuse(const Call &call, wire::Status status, std::string_view message,
+                uint64_t detail = 0);
+    void refuse(const Waiter &waiter, wire::Status status, std::string_view message);
+    void reply_statuses(const Call &call, size_t count);
+    // Registers one more deferred answer; false: refused already, too many are open.
+    bool defer(const Call &call, std::vector<Waiter> &waiters);
+    void answer_all(std::vector<Waiter> &waiters, const wire::ReplyBody &body,
+                    std::span<const SegmentRef> segments = {});
+    void forget_waiters(Connection &connection);
+
+    // ---- shared checks (service.cc)
+    bool allowed(const Call &call, const struct RequestRule &rule);
+    // The index behind a wire id, or the refusal: StaleEpoch, NotFound.
+    wire::Status namespace_of(wire::Id id, NamespaceIndex *ret_index) const;
+    bool namespace_or_refuse(const Call &call, wire::Id id, NamespaceIndex *ret_index);
+    // nullptr: refused already.
+    Pool *own_pool_or_refuse(const Call &call, wire::Id id);
+    bool batch_fits(const Call &call, size_t items, const char *what);
+    uint64_t leases_left(const Session &session) const;
+
+    // ---- hello.cc
+    void on(Call &call, const wire::HelloRequest &request);
+    void on(Call &call, const wire::HelloProofRequest &request);
+
+    // ---- session_requests.cc
+    void on(Call &call, const wire::OpenSessionRequest &request);
+    void on(Call &call, const wire::AttachRequest &request);
+    void on(Call &call, const wire::AttachLeasesRequest &request);
+    void on(Call &call, const wire::AttachDoneRequest &request);
+    void on(Call &call, const wire::DescribeRequest &request);
+    void on(Call &call, const wire::HeartbeatRequest &request);
+    void on(Call &call, const wire::RegisterNamespaceRequest &request);
+    void on(Call &call, const wire::CloseSessionRequest &request);
+    bool engine_and_token_fit(const Call &call, const wire::Token &token, wire::Role role,
+                              std::string_view engine);
+    bool same_process(const Session &session, const Peer &peer) const;
+    void reopen(Call &call, Session &session, const wire::OpenSessionRequest &request);
+    bool claim_engine(const Call &call, uint32_t uid, std::string_view engine);
+    void send_reclaims(Session &session);
+
+    // ---- restore.cc
+    void restore(const SessionRecord &record, std::span<const SegmentRef> held,
+                 ProcessId64 process, bool alive);
+    void on(Call &call, const wire::AttachPoolRequest &request);
+    void on(Call &call, const wire::RepublishRequest &request);
+    wire::Status republish_item(Session &session, const wire::RepublishItem &item,
+                                wire::Id *ret_replica);
+    void forget_unmapped_segments(Session &session);
+    void save(const Session &session);
+
+    // ---- pool_requests.cc
+    void on(Call &call, const wire::OpenPoolRequest &request);
+    void on(Call &call, const wire::GrantSegmentRequest &request);
+    void on(Call &call, const wire::SegmentMappedRequest &request);
+    void on(Call &call, const wire::ClosePoolRequest &request);
+    void on_segment_created(SegmentRef ref, const Result<CreatedSegment> &result);
+    void on_segment_sealed(SegmentRef ref, const Result<void> &result);
+    void drain_pool(Call &call, Pool &pool);
+    void force_pool(Call &call, Pool &pool);
+    void finish_pool(Call &call, Pool &pool);
+    void answer_forced_closes();
+    std::string lease_holders(const Pool &pool, uint64_t leases) const;
+
+    // ---- object_requests.cc
+    void on(Call &call, const wire::CommitRequest &request);
+    void on(Call &call, const wire::ResolveRequest &request);
+    void on(Call &call, const wire::ProbeRequest &request);
+    void on(Call &call, const wire::AcquireRequest &request);
+    void on(Call &call, const wire::ReleaseRequest &request);
+    void on(Call &call, const wire::RetireRequest &request);
+    void on(Call &call, const wire::ReclaimAckRequest &request);
+    bool operations_fit(const Call &call, uint64_t first, size_t count);
+    wire::CommitResult commit_one(Session &session, NamespaceIndex ns, wire::Id ns_id, uint64_t op,
+                                  const wire::CommitItem &item);
+    bool manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
+                       uint64_t max_objects);
+    void distribute_drained();
+
+    // ---- admin_requests.cc, listing.cc, explain.cc
+    void on(Call &call, const wire::UsageRequest &request);
+    void on(Call &call, const wire::StatusRequest &request);
+    void on(Call &call, const wire::ListRequest &request);
+    void on(Call &call, const wire::ExplainRequest &request);
+    void on(Call &call, const wire::AdminRetireRequest &request);
+    void on(Call &call, const wire::DrainRequest &request);
+    void on(Call &call, const wire::ReloadRequest &request);
+    void set_draining(bool enable);
+    bool may_see(const Call &call, uint32_t uid) const {
+        return call.connection.peer.admin || call.connection.peer.uid == uid;
+    }
+    wire::ListReply list_sessions(const Call &call, uint64_t cursor) const;
+    wire::ListReply list_pools(const Call &call, uint64_t cursor) const;
+    wire::ListReply list_namespaces(const Call &call, uint64_t cursor) const;
+    wire::ListReply list_objects(const Call &call, uint64_t cursor, NamespaceIndex ns) const;
+    wire::ListReply list_leases(const Call &call, uint64_t cursor) const;
+    struct RetiredReplica {
+        PoolIndex pool;
+        wire::ReplicaName name;
+        bool has_readers;
+    };
+    void tell_owners(std::vector<RetiredReplica> &retired);
+    std::string why_not(const Pool &pool, const Directory::ReplicaView &view,
+                        const Session *target) const;
+    wire::Usage usage_of(const Pool &pool) const;
+    wire::Usage usage_of_uid(uint32_t uid, bool everybody) const;
+    uint64_t unproven_bytes(uint32_t uid, bool everybody) const;
+
+    // ---- liveness.cc
+    void transition(Session &session, SessionEvent event);
+    void heard(Session &session);
+    void bind(Connection &connection, Session &session);
+    // Takes the session off its connection; the connection itself is told to go.
+    void lose_connection(Session &session, std::string_view why);
+    void connection_lost(Session &session);
+    void hide(Session &session);
+    void show(Session &session);
+    void fence(Session &session, std::string_view by_whom);
+    void process_exited(ProcessId64 process);
+    void exit_session(Session &session);
+    void forget(Session &session);
+    void connection_closed(ConnectionId connection);
+    void stalled(TimeNs gap);
+    void tick();
+    void note_deadline(TimeNs when) { deadline = when < deadline ? when : deadline; }
+    bool reapable(const Session &session) const;
+    std::string person(const Session &session) const;  // "pid 12 (python3)"
+
+    // ---- proof.cc
+    void orphan(Session &session);
+    void advance_proof(Pool &pool);
+    void conclude_proof(Pool &pool);
+    void on_segment_proven(SegmentRef ref, Proof proof);
+    void drop(Pool &pool, uint32_t segment);
+    void remove_pool(Pool &pool);
+    void session_proven(Session &session);
+
+    std::string check_invariants() const;  // invariants.cc
+};
+
+std::string seconds_text(TimeNs duration);  // "3 s"
+
+}  // namespace maru
