@@ -77,7 +77,7 @@ Restore::Result Restore::open_session() {
         }
         if (!failed(result)) {
             session_.state_ = SessionState::Attached;
-            session_.whole_epoch_ = session_.epoch_;
+            session_.told_epoch_ = session_.epoch_;
             session_.next_heartbeat_ =
                 session_.transport_.limits().heartbeat_ms
                     ? now_ns() + session_.transport_.limits().heartbeat_ms * kMillisecond
@@ -88,7 +88,7 @@ Restore::Result Restore::open_session() {
 }
 
 Restore::Result Restore::attach() {
-    old_epoch_ = session_.whole_epoch_;
+    old_epoch_ = session_.told_epoch_;
     auto result = hello();
     if (failed(result))
         return result;
@@ -117,10 +117,11 @@ Restore::Result Restore::attach() {
     session_.release_op_.forget();
     session_.ack_op_.forget();
     session_.sweep_op_.forget();
-    result = same && session_.epoch_ == old_epoch_ ? same_life() : new_life(missing);
-    if (!failed(result))
-        session_.whole_epoch_ = session_.epoch_;
-    return result;
+    if (!same)
+        return new_life(missing);
+    if (session_.told_epoch_ != session_.epoch_)
+        return {EPROTO, Status::Protocol, "marud claims to know what it was never told"};
+    return same_life();
 }
 
 // marud knows nothing of this session. Without memory in its hands it may simply begin again.
@@ -152,8 +153,11 @@ Restore::Result Restore::new_life(const std::vector<wire::Id> &missing) {
         result = attach_pools(missing);
     if (!failed(result))
         result = republish();
-    if (!failed(result))
+    if (!failed(result)) {
+        // Should the answer be lost: marud may have it all, and then says that it is the same life.
+        session_.told_epoch_ = session_.epoch_;
         result = attach_done();
+    }
     if (!failed(result))
         result = resolve();
     return result;

@@ -182,7 +182,7 @@ class Session final : public Transport::Listener {
     SessionState state_ = SessionState::Disconnected;
     std::string over_why_;
     uint32_t epoch_ = 0;        // of the last hello
-    uint32_t whole_epoch_ = 0;  // of the last life in which the session was whole
+    uint32_t told_epoch_ = 0;  // of the last life that was told everything
     wire::Id id_ = 0;
     uint32_t uid_ = 0;
     std::string server_version_;

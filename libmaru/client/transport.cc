@@ -279,9 +279,9 @@ bool Transport::send_blocked_frame() {
         want_write_ = true;
         retry_send_ = kNever;
         wake();
-    } else if (code == ENOBUFS || code == ENOMEM) {
+    } else if (code == ENOBUFS || code == ENOMEM || code == ETOOMANYREFS) {
         want_write_ = false;
-        retry_send_ = now_ns() + kMillisecond;
+        retry_send_ = now_ns() + kMillisecond;  // no event tells when
         wake();
     } else {
         disconnect(ENOTCONN, sent.error().message);
