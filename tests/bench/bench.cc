@@ -1,7 +1,7 @@
 // maru-bench: floors of this machine, and marud beside them in the same run.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -27,9 +27,7 @@ constexpr char kHelp[] =
     std::exit(2);
 }
 
-}  // namespace
-
-int main(int argc, char **argv) {
+int run(int argc, char **argv) {
     std::string marud, json;
     int rounds = 5;
     bool quick = false;
@@ -59,10 +57,12 @@ int main(int argc, char **argv) {
         }
     }
 
+#ifdef MARU_BENCH_CLIENT
+    std::unique_ptr<maru::bench::MarudProcess> process;  // outlives the cases that ask it
+#endif
     maru::bench::Suite suite;
     maru::bench::add_floors(suite, quick);
 #ifdef MARU_BENCH_CLIENT
-    std::unique_ptr<maru::bench::MarudProcess> process;
     if (!marud.empty()) {
         process = std::make_unique<maru::bench::MarudProcess>(marud);
         maru::bench::add_maru_cases(suite, process->socket_path(), quick);
@@ -83,4 +83,16 @@ int main(int argc, char **argv) {
         }
     }
     return 0;
+}
+
+}  // namespace
+
+// A refusal leaves through here, so that the marud of the run is ended whatever happens.
+int main(int argc, char **argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "bench: %s\n", error.what());
+        return 1;
+    }
 }

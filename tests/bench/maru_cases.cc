@@ -4,11 +4,8 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <stdexcept>
 
 #include "tests/bench/floors.h"
 
@@ -21,16 +18,14 @@ constexpr size_t kBatch = 32;
 
 // Every call's result goes through here: a benchmark of failures would be a fast one.
 int64_t must(int64_t result, const char *call) {
-    if (result >= 0)
-        return result;
-    std::fprintf(stderr, "bench: %s: %s\n", call, maru_last_error());
-    std::exit(1);
+    if (result < 0)
+        throw std::runtime_error(std::string(call) + ": " + maru_last_error());
+    return result;
 }
 void must_be(int64_t result, size_t expected, const char *call) {
-    if (must(result, call) == static_cast<int64_t>(expected))
-        return;
-    std::fprintf(stderr, "bench: %s gave %lld of %zu\n", call, static_cast<long long>(result), expected);
-    std::exit(1);
+    if (must(result, call) != static_cast<int64_t>(expected))
+        throw std::runtime_error(std::string(call) + " gave " + std::to_string(result) + " of " +
+                                 std::to_string(expected));
 }
 
 // One session with one pool of objects of one size.
@@ -109,8 +104,7 @@ class Worker {
             const timespec moment = {0, 1000000};
             ::nanosleep(&moment, nullptr);
         }
-        std::fprintf(stderr, "bench: retired pages did not come back within 10 s\n");
-        std::exit(1);
+        throw std::runtime_error("retired pages did not come back within 10 s");
     }
 
     maru_namespace *ns() { return ns_; }

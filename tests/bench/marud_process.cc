@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "libmaru/base/unique_fd.h"
 
 namespace maru::bench {
 
@@ -20,9 +25,9 @@ namespace {
 
 constexpr int kReadyMs = 30000;
 
-[[noreturn]] void die(const std::string &what) {
-    std::fprintf(stderr, "bench: %s\n", what.c_str());
-    std::exit(1);
+std::string text_of(const std::string &path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace
@@ -30,18 +35,20 @@ constexpr int kReadyMs = 30000;
 MarudProcess::MarudProcess(const std::string &program) {
     std::string name = (std::filesystem::temp_directory_path() / "maru-bench-XXXXXX").string();
     if (!::mkdtemp(name.data()))
-        die("no temporary folder");
+        throw std::runtime_error("no temporary folder at " + name);
     folder_ = name;
     const std::string config = folder_ + "/marud.toml", notify = folder_ + "/notify";
     std::ofstream(config) << "[daemon]\nsocket = \"" << socket_path() << "\"\nruntime_directory = \""
                           << folder_ << "\"\n[cpu]\nhost_bytes = \"4G\"\n";
 
-    const int ready = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    UniqueFd ready(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::snprintf(address.sun_path, sizeof address.sun_path, "%s", notify.c_str());
-    if (ready < 0 || ::bind(ready, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0)
-        die("no notify socket");
+    if (!ready || ::bind(ready.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
+        end();
+        throw std::runtime_error("no notify socket at " + notify);
+    }
 
     child_ = ::fork();
     if (child_ == 0) {
@@ -53,22 +60,28 @@ MarudProcess::MarudProcess(const std::string &program) {
                 static_cast<char *>(nullptr));
         ::_exit(127);
     }
+    UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, child_, 0)));
     for (;;) {
-        pollfd waiting = {ready, POLLIN, 0};
+        pollfd waiting[] = {{ready.get(), POLLIN, 0}, {process.get(), POLLIN, 0}};
         char text[4096] = {};
-        if (::poll(&waiting, 1, kReadyMs) != 1 || ::recv(ready, text, sizeof text - 1, 0) <= 0) {
-            std::ifstream log(folder_ + "/log");
-            die("marud did not become ready: " + std::string(std::istreambuf_iterator<char>(log), {}));
+        if (::poll(waiting, 2, kReadyMs) <= 0 || !(waiting[0].revents & POLLIN) ||
+            ::recv(ready.get(), text, sizeof text - 1, 0) <= 0) {
+            const std::string log = text_of(folder_ + "/log");
+            end();
+            throw std::runtime_error("'" + program + "' did not become ready: " + log);
         }
         if (std::strstr(text, "READY=1"))
-            break;
+            return;
     }
-    ::close(ready);
 }
 
-MarudProcess::~MarudProcess() {
-    ::kill(child_, SIGTERM);
-    ::waitpid(child_, nullptr, 0);
+MarudProcess::~MarudProcess() { end(); }
+
+void MarudProcess::end() {
+    if (child_ > 0) {
+        ::kill(child_, SIGTERM);
+        ::waitpid(child_, nullptr, 0);
+    }
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
 }

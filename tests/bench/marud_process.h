@@ -9,6 +9,7 @@ namespace maru::bench {
 
 class MarudProcess {
   public:
+    // Throws std::runtime_error with marud's own words when it does not come up.
     explicit MarudProcess(const std::string &program);
     ~MarudProcess();
     MarudProcess(const MarudProcess &) = delete;
@@ -16,6 +17,8 @@ class MarudProcess {
     std::string socket_path() const { return folder_ + "/marud.sock"; }
 
   private:
+    void end();
+
     std::string folder_;
     pid_t child_ = -1;
 };
