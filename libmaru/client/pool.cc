@@ -413,6 +413,11 @@ Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
         }
         return {};
     }
+    // A release waits for the answer to the one before it. marud must hear all of them before it is
+    // asked who still reads; on one connection, sent before is heard before.
+    auto told = [&] { return session_.releases_sent(); };
+    while (!told() && now_ns() < deadline)
+        session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond), told);
     uint64_t marud_leases = 0;
     std::string who;
     bool busy = false;

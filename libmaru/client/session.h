@@ -122,6 +122,8 @@ class Session final : public Transport::Listener {
     // A lease of this process ends; `told_only`: marud gave one that nobody here took.
     void drop_lease(uint32_t held, bool told_only);
     void stray_lease(wire::Id replica, uint64_t generation) { release_op_.add_stray(replica, generation); }
+    // Every release is on its way to marud, or attach will tell the counts instead.
+    bool releases_sent() const { return !release_op_.unsent() || state_ != SessionState::Attached; }
     // READY -> RETIRING here; marud hears it by the caller's own request or the sweep.
     void withdraw(uint32_t held);
     void sweep(uint32_t held) { sweep_op_.add(held); }

@@ -28,6 +28,26 @@ TEST(Replies, StoreAndLoadRoundTrip) {
     EXPECT_TRUE(eventually([&] { return marud.leases() == 0; }));
 }
 
+TEST(Replies, CloseTellsEveryReleaseBeforeItAsks) {
+    FakeMarud marud;
+    Worker worker(marud.path());
+    constexpr uint32_t kObjects = 8;
+    std::vector<maru_digest> digests;
+    for (uint32_t i = 0; i < kObjects; ++i) {
+        ASSERT_EQ(worker.store(i), 0);
+        digests.push_back(digest(i));
+    }
+    for (int turn = 0; turn < 10; ++turn) {
+        maru_lease *leases[kObjects];
+        ASSERT_EQ(maru_acquire(worker.ns, digests.data(), kObjects, nullptr, 0, leases), kObjects);
+        for (maru_lease *&lease : leases)
+            ASSERT_EQ(maru_lease_release(&lease, 1), 0);
+    }
+    // The releases of the last turn are still queued behind the first one.
+    EXPECT_EQ(maru_pool_close(worker.pool, MARU_CLOSE_DRAINED), 0) << maru_last_error();
+    EXPECT_EQ(marud.leases(), 0u);
+}
+
 // A17: the answer to a call that gave up is nobody's.
 TEST(Replies, LateReplyIsNotTakenForTheNextAnswer) {
     FakeMarud marud;
@@ -279,7 +299,8 @@ TEST(Replies, MissingDescriptorIsAnErrorAndTheSessionGoesOn) {
 TEST(Replies, VersionMismatchNamesBothVersions) {
     FakeMarud marud;
     marud.set_hook([&](const wire::Request &request, int) {
-        marud.send(request.id, wire::StatusOnly{Status::VersionMismatch, "protocol 1 here is not 2", 0});
+        marud.send(request.id,
+                   wire::StatusOnly{Status::VersionMismatch, "protocol 1 here is not 2", 0});
         return Act::Answered;
     });
     maru_client_options options{};
@@ -339,7 +360,8 @@ TEST(Replies, ReclaimEventWaitsForTheLastLeaseHere) {
     ASSERT_EQ(maru_acquire(worker.ns, &d, 1, nullptr, 0, &lease), 1);
     // marud is wrong about the reader: the pages stay all the same.
     const auto info = worker.info();
-    const wire::ReplicaName name{wire::make_id(0x101, 4), uint64_t{wire::id_number(info.id)} << 32 | 1};
+    const wire::ReplicaName name{wire::make_id(0x101, 4),
+                                 uint64_t{wire::id_number(info.id)} << 32 | 1};
     marud.send_event({wire::EventKind::Reclaim, {&name, 1}, {}});
     EXPECT_TRUE(eventually([&] { return worker.info().retiring_bytes == 4096; }));
     EXPECT_EQ(marud.count("reclaim_ack"), 0);
