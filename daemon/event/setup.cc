@@ -12,7 +12,7 @@
 namespace maru {
 namespace {
 
-constexpr char kSystemConfig[] = "/etc/maru/marud.toml";
+constexpr char kSystemConfig[] = MARU_SYSCONFDIR "/maru/marud.toml";
 
 std::string environment(const char *name) {
     const char *value = ::getenv(name);
