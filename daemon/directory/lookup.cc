@@ -13,6 +13,18 @@ using directory::Object;
 using directory::ObjectRing;
 using directory::Replica;
 
+namespace {
+
+// Without the call of memcmp that a loop over bytes becomes.
+bool same_digest(const wire::Digest &a, const wire::Digest &b) {
+    uint64_t x[4], y[4];
+    std::memcpy(x, a.bytes.data(), sizeof x);
+    std::memcpy(y, b.bytes.data(), sizeof y);
+    return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+}
+
+}  // namespace
+
 bool Directory::Impl::may_read(HolderIndex reader, PoolIndex pool) const noexcept {
     const directory::PoolGate &gate = gates[pool];
     return gate.shared || gate.owner == reader || MARU_MUTANT(ForeignPrivateHit);
@@ -38,8 +50,8 @@ uint32_t Directory::Impl::readable_of(HolderIndex reader, const Object &object) 
 
 bool Directory::Impl::is_object(const Object &object, NamespaceIndex ns, const wire::Digest &digest,
                                 uint32_t shard, uint32_t part) const noexcept {
-    return object.key.digest == digest && object.key.shard == shard && object.key.part == part &&
-           (object.ns == ns || MARU_MUTANT(NamespaceMixUp));
+    return same_digest(object.key.digest, digest) && object.key.shard == shard &&
+           object.key.part == part && (object.ns == ns || MARU_MUTANT(NamespaceMixUp));
 }
 
 uint32_t Directory::Impl::hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept {
@@ -58,21 +70,28 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
     uint32_t hashes[kLookupBatch];
     uint32_t candidates[kLookupBatch];
     uint32_t others[kLookupBatch], other_count = 0;
-    Place places[kLookupBatch];
+    const wire::Digest *digests[kLookupBatch];
+    uint32_t shards[kLookupBatch], parts[kLookupBatch];
 
+    // The place is kept in registers: copying it from memory right after its fields were written
+    // one by one cost a quarter of a whole lookup (the processor cannot forward such a store).
+    size_t key = place.key;
+    uint32_t shard = place.shard, part = place.part;
     for (uint32_t i = 0; i < count; ++i) {
-        places[i] = place;
-        hashes[i] = hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, keys[place.key],
-                         manifest.first_shard + place.shard, manifest.first_part + place.part);
+        digests[i] = &keys[key];
+        shards[i] = manifest.first_shard + shard;
+        parts[i] = manifest.first_part + part;
+        hashes[i] = hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, *digests[i], shards[i], parts[i]);
         table.prefetch(hashes[i]);
-        if (++place.part == manifest.part_count) {
-            place.part = 0;
-            if (++place.shard == manifest.shard_count) {
-                place.shard = 0;
-                ++place.key;
+        if (++part == manifest.part_count) {
+            part = 0;
+            if (++shard == manifest.shard_count) {
+                shard = 0;
+                ++key;
             }
         }
     }
+    place = Place{key, shard, part};
     for (uint32_t i = 0; i < count; ++i) {
         candidates[i] = table.candidate(hashes[i]);
         if (candidates[i] != kNone)
@@ -82,11 +101,8 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
         ret_replicas[i] = kNone;
         if (candidates[i] == kNone)
             continue;
-        const wire::Digest &digest = keys[places[i].key];
-        const uint32_t shard = manifest.first_shard + places[i].shard;
-        const uint32_t part = manifest.first_part + places[i].part;
-        if (!is_object(objects[candidates[i]], ns, digest, shard, part))
-            candidates[i] = find_object(ns, wire::Key{digest, shard, part});  // equal hashes: rare
+        if (!is_object(objects[candidates[i]], ns, *digests[i], shards[i], parts[i]))
+            candidates[i] = find_object(ns, {*digests[i], shards[i], parts[i]});  // equal hashes
         if (candidates[i] == kNone)
             continue;
         const Object &object = objects[candidates[i]];
