@@ -71,7 +71,7 @@ int run(int argc, char **argv) {
     if (!marud.empty())
         usage("--marud: this build has no client library");
 #endif
-    suite.run(rounds);
+    const bool all = suite.run(rounds);
     std::fputs(suite.table().c_str(), stdout);
     if (!json.empty()) {
         std::ofstream out(json);
@@ -82,7 +82,7 @@ int run(int argc, char **argv) {
             return 1;
         }
     }
-    return 0;
+    return all ? 0 : 1;
 }
 
 }  // namespace

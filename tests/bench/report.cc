@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdio>
+#include <exception>
 
 namespace maru::bench {
 
@@ -22,18 +23,29 @@ double median(std::vector<double> values) {
     return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-void Suite::run(int rounds) {
+bool Suite::run(int rounds) {
     const bool terminal = ::isatty(STDERR_FILENO);
     rounds_ = rounds;
+    bool all = true;
     for (int round = 0; round < rounds; ++round)
-        for (size_t i = 0; i < cases_.size(); ++i) {
+        for (size_t i = 0; i < cases_.size();) {
             if (terminal)
                 std::fprintf(stderr, "\r\033[Kround %d/%d  %3zu %%  %s", round + 1, rounds,
                              100 * i / cases_.size(), cases_[i].name.c_str());
-            figures_[cases_[i].name].push_back(cases_[i].run());
+            try {
+                const double figure = cases_[i].run();
+                figures_[cases_[i].name].push_back(figure);
+                ++i;
+            } catch (const std::exception &error) {
+                std::fprintf(stderr, "%sbench: %s: %s\n", terminal ? "\r\033[K" : "",
+                             cases_[i].name.c_str(), error.what());
+                cases_.erase(cases_.begin() + static_cast<long>(i));
+                all = false;
+            }
         }
     if (terminal)
         std::fprintf(stderr, "\r\033[K");
+    return all;
 }
 
 Suite::Row Suite::row(const Case &item) const {

@@ -28,7 +28,8 @@ struct Case {
 class Suite {
   public:
     void add(Case item) { cases_.push_back(std::move(item)); }
-    void run(int rounds);
+    // A case that throws is told on stderr and left out from then on; false if there was one.
+    bool run(int rounds);
     std::string table() const;
     std::string json() const;
 
