@@ -1,0 +1,55 @@
+#include <maru/maru.h>
+#include <stdio.h>
+#include <string.h>
+
+static int check(const char *what, long long result) {
+    if (result < 0)
+        fprintf(stderr, "%s: %s: %s\n", what, maru_error_name((int)result), maru_last_error());
+    return result < 0;
+}
+
+int main(void) {
+    const char *text = "example-model@1f3a;bf16;chunk=4";
+    const uint32_t prompt[8] = {11, 12, 13, 14, 15, 16, 17, 18};
+    struct maru_client_options options = {.size = sizeof options, .engine = "example"};
+    struct maru_pool_options pool_options = {.size = sizeof pool_options};
+    struct maru_schema schema = {sizeof schema, 65536, "kv-v1"};
+    struct maru_key keys[2] = {{{{0}}, 0, 0}, {{{0}}, 0, 0}};
+    maru_digest digests[2];
+    maru_client *client;
+    maru_namespace *ns;
+    maru_pool *pool;
+    maru_reservation runs[2];
+    maru_lease *leases[2];
+    int results[2], i;
+
+    pool_options.capacity_bytes = 4 << 20;
+    pool_options.wait_populated = 1;
+    if (check("open", maru_client_open(&options, &client)))
+        return 1;
+    if (check("namespace", maru_namespace_open(client, text, &ns)) ||
+        check("describe", maru_client_describe(client, ns, &schema)) ||
+        check("pool", maru_pool_open(client, &pool_options, &pool)))
+        return 1;
+
+    // Store: the KV of each full chunk of 4 tokens under the digest of its prefix.
+    maru_prefix_digests(text, prompt, 8, 4, NULL, digests);
+    if (check("reserve", maru_reserve(pool, schema.object_bytes, 2, runs)))
+        return 1;
+    for (i = 0; i < 2; ++i) {
+        memset(runs[i].data, 'a' + i, schema.object_bytes);
+        keys[i].digest = digests[i];
+    }
+    if (check("commit", maru_commit(ns, pool, keys, runs, 2, results)))
+        return 1;
+
+    // Load: as many leading chunks as there are, read in place.
+    printf("%lld chunks are readable\n", (long long)maru_probe(ns, digests, 2, NULL, 0, NULL));
+    if (check("acquire", maru_acquire(ns, digests, 2, NULL, MARU_PREFIX_ONLY, leases)))
+        return 1;
+    for (i = 0; i < 2 && leases[i]; ++i)
+        printf("chunk %d: %llu bytes of '%c'\n", i, (unsigned long long)maru_lease_length(leases[i]),
+               *(const char *)maru_lease_data(leases[i]));
+    maru_lease_release(leases, 2);
+    return check("close", maru_client_close(client));
+}
