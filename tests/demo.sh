@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Maru's main job on real input: builds what is needed, starts marud as the calling user, replays a
+# conversation trace through several worker processes, verifies every loaded byte, prints the figures.
+#
+#   tests/demo.sh [--trace FILE] [--kill [--seed N]] [--json FILE] [--quick] [replayer options]
+#
+#   --trace FILE   JSON lines of timestamp, input_length, output_length, hash_ids; default: the
+#                  conversation trace in ../shared/traces when it is there, else a generated one
+#   --quick        only the first 600 requests
+#   --kill         kill -9 workers and marud at random moments; must still read no wrong byte
+#   --build DIR    use this build directory; --no-setup: install nothing
+#   --help         with the options of the replayer
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+build= setup=1 trace= quick=0 help=0
+pass=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --build | --trace)
+        [ $# -ge 2 ] || { echo "demo.sh: $1 needs a value" >&2; exit 2; }
+        printf -v "${1#--}" '%s' "$2"
+        shift
+        ;;
+    --no-setup) setup=0 ;;
+    --quick) quick=1 ;;
+    -h | --help) help=1 ;;
+    --vllm) echo "demo.sh: --vllm needs the vLLM connector, which is not part of this version" >&2; exit 2 ;;
+    *) pass+=("$1") ;;
+    esac
+    shift
+done
+
+if [ $help -eq 1 ]; then
+    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+fi
+[ -z "$trace" ] || [ -r "$trace" ] || { echo "demo.sh: cannot read trace '$trace'" >&2; exit 2; }
+
+if [ -z "$build" ]; then
+    build=$top/build-demo
+    [ $setup -eq 1 ] && "$top/tests/setup.sh" demo
+    if [ ! -f "$build/build.ninja" ]; then
+        meson setup "$build" "$top" -Dbuildtype=release -Dtests=false -Dsim=false >"$top/.demo-setup.log" 2>&1 ||
+            { cat "$top/.demo-setup.log" >&2; exit 1; }
+        rm -f "$top/.demo-setup.log"
+    fi
+    ninja -C "$build" --quiet
+fi
+build=$(cd "$build" && pwd)
+replay=$build/tests/replay/maru-replay
+if [ $help -eq 1 ]; then
+    exec "$replay" --help
+fi
+
+published=$top/../shared/traces/mooncake_conversation.jsonl
+[ -z "$trace" ] && [ -f "$published" ] && trace=$published
+[ -n "$trace" ] && pass+=(--trace "$trace")
+[ $quick -eq 1 ] && pass+=(--requests 600)
+exec "$replay" --marud "$build/daemon/marud" --maructl "$build/daemon/maructl/maructl" "${pass[@]}"
