@@ -25,7 +25,7 @@ struct JobResult {
     uint32_t errors = 0;          // calls that failed for another reason than a miss or a full pool
     int32_t last_error = 0;
     uint64_t verified_bytes = 0;
-    uint64_t mismatches = 0;      // words
+    uint64_t mismatches = 0;  // words
     uint64_t load_ns = 0, load_bytes = 0, acquire_ns = 0;
     uint64_t store_ns = 0, store_bytes = 0;
 };

@@ -1,6 +1,7 @@
 #include "tests/replay/coordinator.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,11 +34,13 @@ class ProgressBar {
         last_ = monotonic_ns();
         constexpr int kWidth = 40;
         int full = static_cast<int>(r.requests * kWidth / total_);
-        std::fprintf(stderr, "\r[%.*s%*s] %llu/%llu  hits %.1f %%  wrong %llu", full,
-                     "########################################", kWidth - full, "",
-                     static_cast<unsigned long long>(r.requests), static_cast<unsigned long long>(total_),
-                     r.blocks ? 100.0 * static_cast<double>(r.hit_blocks) / static_cast<double>(r.blocks) : 0.0,
-                     static_cast<unsigned long long>(r.mismatches));
+        std::fprintf(
+            stderr, "\r[%.*s%*s] %llu/%llu  hits %.1f %%  wrong %llu", full,
+            "########################################", kWidth - full, "",
+            static_cast<unsigned long long>(r.requests), static_cast<unsigned long long>(total_),
+            r.blocks ? 100.0 * static_cast<double>(r.hit_blocks) / static_cast<double>(r.blocks)
+                     : 0.0,
+            static_cast<unsigned long long>(r.mismatches));
     }
 
   private:
@@ -135,7 +138,8 @@ Result<void> Coordinator::start() {
         if (auto opened = open_scheduler(i); !opened)
             return opened;
     int64_t deadline = monotonic_ns() + 60'000'000'000;
-    while (std::any_of(engines_.begin(), engines_.end(), [](const Engine &e) { return !e.ready; })) {
+    while (
+        std::any_of(engines_.begin(), engines_.end(), [](const Engine &e) { return !e.ready; })) {
         if (auto received = receive(100); !received)
             return received;
         if (monotonic_ns() > deadline)
@@ -167,7 +171,9 @@ Result<void> Coordinator::open_scheduler(uint32_t index) {
     client.connect_ms = 20000;
     if (int code = maru_client_open(&client, &engine.scheduler); code < 0)
         return client_error("open scheduler", code);
-    if (int code = maru_namespace_open(engine.scheduler, options_.namespace_text().c_str(), &engine.ns); code < 0)
+    if (int code =
+            maru_namespace_open(engine.scheduler, options_.namespace_text().c_str(), &engine.ns);
+        code < 0)
         return client_error("open namespace", code);
     return {};
 }
@@ -336,7 +342,8 @@ Result<void> Coordinator::finish() {
         engines_[i].channel.reset();  // the worker closes its pool and its client, and exits
         int status = engines_[i].process.wait(60'000);
         if (status != 0)
-            return Error{ECHILD, "worker " + std::to_string(i) + " ended with status " + std::to_string(status)};
+            return Error{ECHILD, "worker " + std::to_string(i) + " ended with status " +
+                                     std::to_string(status)};
     }
     return {};
 }
@@ -345,7 +352,8 @@ Result<void> Coordinator::finish() {
 Result<void> Coordinator::check_nothing_charged() {
     if (options_.maructl.empty())
         return {};
-    const std::vector<std::string> argv = {options_.maructl, "--socket", options_.socket, "--json", "status"};
+    const std::vector<std::string> argv = {options_.maructl, "--socket", options_.socket, "--json",
+                                           "status"};
     static const std::regex kNothing("\"host_reserved_bytes\"\\s*:\\s*0[^0-9]");
     int64_t deadline = monotonic_ns() + 10'000'000'000;
     for (;;) {
@@ -367,12 +375,13 @@ Result<void> Coordinator::stop_marud() {
         return {};
     marud_.terminate();
     if (int status = marud_.wait(10'000); status != 0)
-        return Error{ECHILD, "marud ended with status " + std::to_string(status) + " after SIGTERM"};
+        return Error{ECHILD,
+                     "marud ended with status " + std::to_string(status) + " after SIGTERM"};
     return {};
 }
 
 Result<Report> Coordinator::run() {
-    int64_t start = monotonic_ns();
+    int64_t began = monotonic_ns();
     if (auto started = start(); !started)
         return started.error();
     uint64_t count = trace_.size();
@@ -404,7 +413,7 @@ Result<Report> Coordinator::run() {
         return checked.error();
     if (auto stopped = stop_marud(); !stopped)
         return stopped.error();
-    report_.seconds = static_cast<double>(monotonic_ns() - start) / 1e9;
+    report_.seconds = static_cast<double>(monotonic_ns() - began) / 1e9;
     report_.ideal = ideal_hits(trace_);
     return std::move(report_);
 }

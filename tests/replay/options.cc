@@ -12,8 +12,28 @@ namespace maru::replay {
 namespace {
 
 enum Option {
-    kTrace = 256, kRequests, kWorkers, kInFlight, kPool, kPage, kLayers, kKvHeads, kHeadDim, kDtype,
-    kBlockTokens, kEvict, kKill, kKills, kSeed, kMarud, kMaructl, kSocket, kJson, kWorkerFd, kWorkerIndex, kHelp,
+    kTrace = 256,
+    kRequests,
+    kWorkers,
+    kInFlight,
+    kPool,
+    kPage,
+    kLayers,
+    kKvHeads,
+    kHeadDim,
+    kDtype,
+    kBlockTokens,
+    kEvict,
+    kKill,
+    kKills,
+    kSeed,
+    kMarud,
+    kMaructl,
+    kSocket,
+    kJson,
+    kWorkerFd,
+    kWorkerIndex,
+    kHelp,
 };
 
 const option kOptions[] = {
@@ -59,7 +79,8 @@ class Reader {
         errno = 0;
         uint64_t value = std::strtoull(optarg, &end, 10);
         if (errno || end == optarg || *end || *optarg == '-' || value < low || value > high)
-            return fail("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+            return fail("a whole number from " + std::to_string(low) + " to " +
+                        std::to_string(high));
         target = static_cast<T>(value);
     }
     void size(uint64_t &target, uint64_t low, uint64_t high) {
@@ -69,7 +90,8 @@ class Reader {
         target = *value;
     }
     void fail(const std::string &allowed) {
-        error_ = std::string("--") + option_name(option_) + " '" + optarg + "': allowed is " + allowed;
+        error_ =
+            std::string("--") + option_name(option_) + " '" + optarg + "': allowed is " + allowed;
     }
     const std::string &error() const { return error_; }
 
@@ -88,13 +110,14 @@ uint64_t Options::pool_page_bytes() const {
 }
 
 std::string Options::namespace_text() const {
-    return "maru-replay/1 layers=" + std::to_string(layers) + " kv_heads=" + std::to_string(kv_heads) +
-           " head_dim=" + std::to_string(head_dim) + " dtype=" + dtype +
-           " block_tokens=" + std::to_string(block_tokens) + " tp=1 pp=1";
+    return "maru-replay/1 layers=" + std::to_string(layers) +
+           " kv_heads=" + std::to_string(kv_heads) + " head_dim=" + std::to_string(head_dim) +
+           " dtype=" + dtype + " block_tokens=" + std::to_string(block_tokens) + " tp=1 pp=1";
 }
 
 const char *options_help() {
-    return "maru-replay: replay a request trace through several workers and verify every loaded byte\n"
+    return "maru-replay: replay a request trace through several workers and verify every loaded "
+           "byte\n"
            "\n"
            "  --trace PATH        JSON lines of timestamp, input_length, output_length, hash_ids;\n"
            "                      without it a small trace is generated\n"
@@ -107,7 +130,8 @@ const char *options_help() {
            "  --page SIZE         allocation unit (from the block size)\n"
            "  --layers, --kv-heads, --head-dim, --dtype, --block-tokens\n"
            "                      the model; its KV block is what is stored (16 KiB)\n"
-           "  --evict lru|none    when full: retire the least recently used, or skip admission (lru)\n"
+           "  --evict lru|none    when full: retire the least recently used, or skip admission "
+           "(lru)\n"
            "  --kill              kill -9 workers and marud at random moments\n"
            "  --kills N           how often (one per 300 requests)\n"
            "  --seed N            of the kills and of the generated trace (1)\n"
@@ -120,19 +144,35 @@ Result<Options> parse_options(int argc, char **argv) {
     for (int c; (c = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
         Reader read(c);
         switch (c) {
-            case kTrace: o.trace = optarg; break;
-            case kRequests: read.number(o.requests, 1, UINT32_MAX); break;
-            case kWorkers: read.number(o.workers, 1, 64); break;
-            case kInFlight: read.number(o.in_flight, 1, 64); break;
-            case kPool: read.size(o.pool_bytes, 1 << 20, 1ull << 46); break;
+            case kTrace:
+                o.trace = optarg;
+                break;
+            case kRequests:
+                read.number(o.requests, 1, UINT32_MAX);
+                break;
+            case kWorkers:
+                read.number(o.workers, 1, 64);
+                break;
+            case kInFlight:
+                read.number(o.in_flight, 1, 64);
+                break;
+            case kPool:
+                read.size(o.pool_bytes, 1 << 20, 1ull << 46);
+                break;
             case kPage:
                 read.size(o.page_bytes, 4096, 1 << 30);
                 if (o.page_bytes & (o.page_bytes - 1))
                     read.fail("a power of two");
                 break;
-            case kLayers: read.number(o.layers, 1, 1024); break;
-            case kKvHeads: read.number(o.kv_heads, 1, 1024); break;
-            case kHeadDim: read.number(o.head_dim, 1, 1024); break;
+            case kLayers:
+                read.number(o.layers, 1, 1024);
+                break;
+            case kKvHeads:
+                read.number(o.kv_heads, 1, 1024);
+                break;
+            case kHeadDim:
+                read.number(o.head_dim, 1, 1024);
+                break;
             case kDtype:
                 o.dtype = optarg;
                 if (o.dtype == "float32")
@@ -144,22 +184,44 @@ Result<Options> parse_options(int argc, char **argv) {
                 else
                     read.fail("float32, bfloat16, float16 or fp8_e4m3");
                 break;
-            case kBlockTokens: read.number(o.block_tokens, 1, 65536); break;
+            case kBlockTokens:
+                read.number(o.block_tokens, 1, 65536);
+                break;
             case kEvict:
                 if (std::string(optarg) != "lru" && std::string(optarg) != "none")
                     read.fail("lru or none");
                 o.evict = std::string(optarg) == "lru";
                 break;
-            case kKill: o.kill = true; break;
-            case kKills: read.number(o.kills, 1, 100000); break;
-            case kSeed: read.number(o.seed, 0, UINT64_MAX); break;
-            case kMarud: o.marud = optarg; break;
-            case kMaructl: o.maructl = optarg; break;
-            case kSocket: o.socket = optarg; break;
-            case kJson: o.json = optarg; break;
-            case kWorkerFd: o.worker_fd = optarg; break;
-            case kWorkerIndex: read.number(o.worker_index, 0, 63); break;
-            case kHelp: o.help = true; break;
+            case kKill:
+                o.kill = true;
+                break;
+            case kKills:
+                read.number(o.kills, 1, 100000);
+                break;
+            case kSeed:
+                read.number(o.seed, 0, UINT64_MAX);
+                break;
+            case kMarud:
+                o.marud = optarg;
+                break;
+            case kMaructl:
+                o.maructl = optarg;
+                break;
+            case kSocket:
+                o.socket = optarg;
+                break;
+            case kJson:
+                o.json = optarg;
+                break;
+            case kWorkerFd:
+                o.worker_fd = optarg;
+                break;
+            case kWorkerIndex:
+                read.number(o.worker_index, 0, 63);
+                break;
+            case kHelp:
+                o.help = true;
+                break;
             default:
                 return Error{EINVAL, std::string("unknown option or missing value: '") +
                                          argv[optind - 1] + "'; see --help"};
@@ -179,7 +241,8 @@ Result<Options> parse_options(int argc, char **argv) {
         return Error{EINVAL, "a block of " + format_size(o.block_bytes()) +
                                  "; the model's options allow 64 bytes to 256 MiB"};
     if (o.pool_bytes / o.workers < o.block_bytes() * 2)
-        return Error{EINVAL, "--pool " + format_size(o.pool_bytes) + " is less than two blocks a worker"};
+        return Error{EINVAL,
+                     "--pool " + format_size(o.pool_bytes) + " is less than two blocks a worker"};
     return o;
 }
 

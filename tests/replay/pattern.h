@@ -15,7 +15,8 @@ namespace maru::replay {
 inline uint64_t pattern_seed(const maru_digest &digest, uint64_t generation) {
     uint64_t words[4];
     std::memcpy(words, digest.bytes, sizeof words);
-    return (words[0] ^ words[1] * 3 ^ words[2] * 5 ^ words[3] * 7) + generation * 0xD6E8FEB86659FD93;
+    return (words[0] ^ words[1] * 3 ^ words[2] * 5 ^ words[3] * 7) +
+           generation * 0xD6E8FEB86659FD93;
 }
 
 inline constexpr uint64_t kPatternStep = 0x9E3779B97F4A7C15;  // odd: no two offsets agree

@@ -101,8 +101,9 @@ Result<ChildProcess> start_marud(const Options &options, const std::string &dire
     std::string config = directory + "/marud.toml";
     if (::access(config.c_str(), F_OK) != 0) {
         std::ofstream out(config);
-        out << "[daemon]\nsocket = \"" << options.socket << "\"\nruntime_directory = \"" << directory
-            << "\"\n\n[cpu]\nhost_bytes = \"" << (options.pool_bytes + (64ull << 20)) << "\"\n";
+        out << "[daemon]\nsocket = \"" << options.socket << "\"\nruntime_directory = \""
+            << directory << "\"\n\n[cpu]\nhost_bytes = \"" << (options.pool_bytes + (64ull << 20))
+            << "\"\n";
         if (!out.flush())
             return Error{EIO, "write '" + config + "'"};
     }
@@ -114,7 +115,8 @@ Result<ChildProcess> start_marud(const Options &options, const std::string &dire
         if (wire::connect_seqpacket(options.socket, deadline))
             return child;
         if (int status = child->wait(10); status >= 0)
-            return Error{ECHILD, "'" + options.marud + "' ended with status " + std::to_string(status)};
+            return Error{ECHILD,
+                         "'" + options.marud + "' ended with status " + std::to_string(status)};
         if (monotonic_ns() > deadline)
             return Error{ETIMEDOUT, "'" + options.marud + "' did not serve within 10 s"};
     }
@@ -125,13 +127,30 @@ Result<ChildProcess> start_worker(const Options &o, uint32_t index, UniqueFd *re
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return Error{errno, "socketpair for worker " + std::to_string(index)};
     UniqueFd ours(ends[0]), theirs(ends[1]);
-    auto child = spawn({"/proc/self/exe", "--worker-fd", std::to_string(theirs.get()),
-                        "--worker-index", std::to_string(index), "--socket", o.socket,
-                        "--workers", std::to_string(o.workers), "--pool", std::to_string(o.pool_bytes),
-                        "--page", std::to_string(o.pool_page_bytes()), "--layers",
-                        std::to_string(o.layers), "--kv-heads", std::to_string(o.kv_heads),
-                        "--head-dim", std::to_string(o.head_dim), "--dtype", o.dtype,
-                        "--block-tokens", std::to_string(o.block_tokens), "--evict",
+    auto child = spawn({"/proc/self/exe",
+                        "--worker-fd",
+                        std::to_string(theirs.get()),
+                        "--worker-index",
+                        std::to_string(index),
+                        "--socket",
+                        o.socket,
+                        "--workers",
+                        std::to_string(o.workers),
+                        "--pool",
+                        std::to_string(o.pool_bytes),
+                        "--page",
+                        std::to_string(o.pool_page_bytes()),
+                        "--layers",
+                        std::to_string(o.layers),
+                        "--kv-heads",
+                        std::to_string(o.kv_heads),
+                        "--head-dim",
+                        std::to_string(o.head_dim),
+                        "--dtype",
+                        o.dtype,
+                        "--block-tokens",
+                        std::to_string(o.block_tokens),
+                        "--evict",
                         o.evict ? "lru" : "none"},
                        theirs.get());
     if (child)

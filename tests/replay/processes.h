@@ -23,17 +23,18 @@ class ChildProcess {
 
     pid_t pid() const { return pid_; }
     explicit operator bool() const { return pid_ > 0; }
-    void kill_now();            // SIGKILL, and reaped
+    void kill_now();  // SIGKILL, and reaped
     // Exit status as the shell counts it; -1 after `timeout_ms`, and it still runs.
     int wait(int timeout_ms);
-    void terminate();           // SIGTERM only
+    void terminate();  // SIGTERM only
 
   private:
     pid_t pid_ = -1;
 };
 
 // `inherited` stays open in the child, `output` becomes its standard output; else close-on-exec.
-Result<ChildProcess> spawn(const std::vector<std::string> &argv, int inherited = -1, int output = -1);
+Result<ChildProcess> spawn(const std::vector<std::string> &argv, int inherited = -1,
+                           int output = -1);
 
 // Runs a command to its end, at most 10 s; its standard output. A non-zero status is an error.
 Result<std::string> run_and_read(const std::vector<std::string> &argv);

@@ -45,14 +45,18 @@ std::string report_text(const Report &r, const Options &o) {
     t += line("requests   %llu in %.1f s, %u workers, pools %s in all, blocks of %s\n",
               static_cast<unsigned long long>(r.requests), r.seconds, o.workers,
               format_size(o.pool_bytes).c_str(), format_size(o.block_bytes()).c_str());
-    t += line("hit rate   %5.1f %% of requests (ideal %5.1f %%)   %5.1f %% of blocks (ideal %5.1f %%)\n",
-              100 * ratio(r.hit_requests, r.requests), 100 * ratio(r.ideal.hit_requests, r.ideal.requests),
-              100 * ratio(r.hit_blocks, r.blocks), 100 * ratio(r.ideal.hit_blocks, r.ideal.blocks));
+    t += line(
+        "hit rate   %5.1f %% of requests (ideal %5.1f %%)   %5.1f %% of blocks (ideal %5.1f %%)\n",
+        100 * ratio(r.hit_requests, r.requests),
+        100 * ratio(r.ideal.hit_requests, r.ideal.requests), 100 * ratio(r.hit_blocks, r.blocks),
+        100 * ratio(r.ideal.hit_blocks, r.ideal.blocks));
     t += line("blocks     %llu stored, %llu retired, %llu not admitted, %llu settled later\n",
-              static_cast<unsigned long long>(r.stored_blocks), static_cast<unsigned long long>(r.retired_blocks),
-              static_cast<unsigned long long>(r.skipped_blocks), static_cast<unsigned long long>(r.unknown_blocks));
-    t += line("verified   %s, every byte; %llu words wrong\n", format_size(r.bytes_verified).c_str(),
-              static_cast<unsigned long long>(r.mismatches));
+              static_cast<unsigned long long>(r.stored_blocks),
+              static_cast<unsigned long long>(r.retired_blocks),
+              static_cast<unsigned long long>(r.skipped_blocks),
+              static_cast<unsigned long long>(r.unknown_blocks));
+    t += line("verified   %s, every byte; %llu words wrong\n",
+              format_size(r.bytes_verified).c_str(), static_cast<unsigned long long>(r.mismatches));
     t += line("bandwidth  store %.2f GB/s, load %.2f GB/s (per worker, while it stores or loads)\n",
               ratio(r.store_bytes, r.store_ns), ratio(r.load_bytes, r.load_ns));
     t += "latency    probe: one engine; acquire, load, store: all blocks of one request\n";
@@ -62,7 +66,8 @@ std::string report_text(const Report &r, const Options &o) {
     t += latency_line("load", percentiles(r.load_latency_ns));
     if (o.kill)
         t += line("killed     %llu workers, %llu times marud; %llu requests were given out again\n",
-                  static_cast<unsigned long long>(r.worker_kills), static_cast<unsigned long long>(r.marud_kills),
+                  static_cast<unsigned long long>(r.worker_kills),
+                  static_cast<unsigned long long>(r.marud_kills),
                   static_cast<unsigned long long>(r.repeated_requests));
     if (r.errors)
         t += line("errors     %llu calls failed; the last with errno %d\n",
@@ -72,7 +77,8 @@ std::string report_text(const Report &r, const Options &o) {
 
 std::string report_json(const Report &r, const Options &o) {
     auto u = [](uint64_t value) { return std::to_string(value); };
-    std::string t = "{\"requests\": " + u(r.requests) + ", \"bytes_verified\": " + u(r.bytes_verified) +
+    std::string t = "{\"requests\": " + u(r.requests) +
+                    ", \"bytes_verified\": " + u(r.bytes_verified) +
                     ", \"mismatches\": " + u(r.mismatches);
     t += line(", \"hit_rate_request\": %.6f", ratio(r.hit_requests, r.requests));
     t += line(", \"hit_rate_block\": %.6f", ratio(r.hit_blocks, r.blocks));
@@ -85,11 +91,13 @@ std::string report_json(const Report &r, const Options &o) {
          latency_json("store", percentiles(r.store_latency_ns)) + ", " +
          latency_json("load", percentiles(r.load_latency_ns)) + "}";
     t += ", \"blocks\": " + u(r.blocks) + ", \"blocks_stored\": " + u(r.stored_blocks) +
-         ", \"blocks_retired\": " + u(r.retired_blocks) + ", \"blocks_skipped\": " + u(r.skipped_blocks) +
+         ", \"blocks_retired\": " + u(r.retired_blocks) +
+         ", \"blocks_skipped\": " + u(r.skipped_blocks) +
          ", \"block_bytes\": " + u(o.block_bytes()) + ", \"pool_bytes\": " + u(o.pool_bytes) +
          ", \"workers\": " + u(o.workers) + ", \"worker_kills\": " + u(r.worker_kills) +
          ", \"marud_kills\": " + u(r.marud_kills) + ", \"errors\": " + u(r.errors);
-    t += line(", \"seconds\": %.3f, \"seed\": %llu}\n", r.seconds, static_cast<unsigned long long>(o.seed));
+    t += line(", \"seconds\": %.3f, \"seed\": %llu}\n", r.seconds,
+              static_cast<unsigned long long>(o.seed));
     return t;
 }
 

@@ -51,7 +51,8 @@ class Cursor {
         uint64_t value = 0;
         const char *begin = text_.data() + at_, *end = text_.data() + text_.size();
         auto [stop, code] = std::from_chars(begin, end, value);
-        bool whole = stop == end || std::string_view(",]} \t\r").find(*stop) != std::string_view::npos;
+        bool whole =
+            stop == end || std::string_view(",]} \t\r").find(*stop) != std::string_view::npos;
         if (code != std::errc() || value > max || !whole) {
             fail("a whole number from 0 to " + std::to_string(max));
             return 0;
@@ -97,7 +98,8 @@ class Cursor {
 
   private:
     void skip_space() {
-        while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
+        while (at_ < text_.size() &&
+               (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
             ++at_;
     }
 
@@ -221,7 +223,8 @@ std::vector<TraceRequest> generate_trace(uint32_t requests, uint64_t seed) {
             blocks.push_back(next_block++);
         TraceRequest request;
         request.timestamp_ms = now;
-        request.input_tokens = static_cast<uint32_t>(blocks.size() * kBlockTokens - random(kBlockTokens));
+        request.input_tokens =
+            static_cast<uint32_t>(blocks.size() * kBlockTokens - random(kBlockTokens));
         request.output_tokens = static_cast<uint32_t>(1 + random(800));
         request.blocks = blocks;
         trace.push_back(std::move(request));
@@ -241,7 +244,8 @@ void write_trace(std::ostream &out, const std::vector<TraceRequest> &trace) {
 }
 
 IdealHits ideal_hits(const std::vector<TraceRequest> &trace) {
-    // A block's identity is its whole prefix; chained so that an id re-used after another prefix differs.
+    // A block's identity is its whole prefix; chained so that an id re-used after another prefix
+    // differs.
     std::unordered_set<uint64_t> seen;
     IdealHits ideal;
     for (const auto &request : trace) {

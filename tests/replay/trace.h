@@ -1,8 +1,9 @@
 // Request traces: JSON lines {"timestamp": ms, "input_length": tokens, "output_length": tokens,
 // "hash_ids": [one id per prefix block]}, as published with Mooncake.
 //
-// Equal leading hash_ids of two requests are equal token prefixes. The reader is strict: whatever is
-// not such a line is an error that names the line and what was expected. Unknown members are skipped.
+// Equal leading hash_ids of two requests are equal token prefixes. The reader is strict: whatever
+// is not such a line is an error that names the line and what was expected. Unknown members are
+// skipped.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,8 @@ class Recency {
 
   private:
     std::list<maru_digest> order_;
-    std::unordered_map<maru_digest, std::list<maru_digest>::iterator, DigestHash, DigestEqual> places_;
+    std::unordered_map<maru_digest, std::list<maru_digest>::iterator, DigestHash, DigestEqual>
+        places_;
 };
 
 class Worker {
@@ -83,7 +84,8 @@ class Worker {
 };
 
 int fail(const char *what, int code) {
-    std::fprintf(stderr, "maru-replay: %s: %s (%s)\n", what, maru_last_error(), maru_error_name(code));
+    std::fprintf(stderr, "maru-replay: %s: %s (%s)\n", what, maru_last_error(),
+                 maru_error_name(code));
     return 1;
 }
 
@@ -99,7 +101,8 @@ int Worker::open() {
     client.connect_ms = 20000;
     if (int code = maru_client_open(&client, &client_); code < 0)
         return fail("open client", code);
-    if (int code = maru_namespace_open(client_, options_.namespace_text().c_str(), &namespace_); code < 0)
+    if (int code = maru_namespace_open(client_, options_.namespace_text().c_str(), &namespace_);
+        code < 0)
         return fail("open namespace", code);
     maru_schema schema{};
     schema.size = sizeof schema;
@@ -136,8 +139,8 @@ void Worker::load(const Job &job, JobResult &result) {
         if (got < 0)
             return note_error(result, got);
         for (int64_t i = 0; i < got; ++i)
-            maru_copy_out(buffer_.get() + static_cast<uint64_t>(i) * block_, maru_lease_data(leases[i]),
-                          block_);
+            maru_copy_out(buffer_.get() + static_cast<uint64_t>(i) * block_,
+                          maru_lease_data(leases[i]), block_);
         result.load_ns += static_cast<uint64_t>(monotonic_ns() - start);
         result.acquire_ns += static_cast<uint64_t>(acquired - start);
         result.load_bytes += static_cast<uint64_t>(got) * block_;
@@ -190,7 +193,8 @@ size_t Worker::store_batch(const maru_digest *digests, size_t count, JobResult &
     }
     for (size_t i = 0; i < count; ++i) {
         keys[i].digest = digests[i];
-        fill_pattern(buffer_.get() + i * block_, block_, pattern_seed(digests[i], reservations[i].generation));
+        fill_pattern(buffer_.get() + i * block_, block_,
+                     pattern_seed(digests[i], reservations[i].generation));
     }
     start = monotonic_ns();
     for (size_t i = 0; i < count; ++i)
@@ -220,7 +224,7 @@ bool Worker::make_room(JobResult &result) {
     std::vector<maru_key> keys(oldest.size());
     for (size_t i = 0; i < oldest.size(); ++i)
         keys[i].digest = oldest[i];
-    maru_pool_info before{};
+    struct maru_pool_info before {};
     before.size = sizeof before;
     maru_pool_info(pool_, &before);
     int64_t retired = maru_retire(namespace_, keys.data(), keys.size(), nullptr);
@@ -230,8 +234,9 @@ bool Worker::make_room(JobResult &result) {
     }
     result.retired_blocks += static_cast<uint32_t>(retired);
     // The acknowledgement runs in the background; the bound only matters when marud is away.
-    for (int64_t deadline = monotonic_ns() + 50'000'000; retired > 0 && monotonic_ns() < deadline;) {
-        maru_pool_info now{};
+    for (int64_t deadline = monotonic_ns() + 50'000'000;
+         retired > 0 && monotonic_ns() < deadline;) {
+        struct maru_pool_info now {};
         now.size = sizeof now;
         maru_pool_info(pool_, &now);
         if (now.allocated_bytes < before.allocated_bytes)
