@@ -8,18 +8,22 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
+#include <memory>
 #include <random>
 #include <regex>
+#include <stdexcept>
 
 #include "libmaru/base/clock.h"
 #include "maru/maru.h"
+#include "tests/integration/marud_fixture.h"
 #include "tests/replay/channel.h"
 #include "tests/replay/processes.h"
 
 namespace maru::replay {
 namespace {
+
+constexpr uint64_t kSlack = 64 << 20;  // of the host's budget over the pools: rounding
 
 class ProgressBar {
   public:
@@ -47,25 +51,6 @@ class ProgressBar {
     uint64_t total_;
     bool shown_;
     int64_t last_ = 0;
-};
-
-// A private directory for marud's socket and records, removed at the end.
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() {
-        char name[] = "/tmp/maru-replay-XXXXXX";
-        if (::mkdtemp(name))
-            path_ = name;
-    }
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        if (!path_.empty())
-            std::filesystem::remove_all(path_, ignored);
-    }
-    const std::string &path() const { return path_; }
-
-  private:
-    std::string path_;
 };
 
 struct Engine {
@@ -103,8 +88,7 @@ class Coordinator {
     Options options_;
     const std::vector<TraceRequest> &trace_;
     std::mt19937_64 random_;
-    TemporaryDirectory directory_;
-    ChildProcess marud_;
+    std::unique_ptr<test::Marud> marud_;  // ours, when --marud was given
     std::vector<Engine> engines_;
     Report report_;
 };
@@ -122,13 +106,14 @@ Error client_error(const std::string &what, int64_t code) {
 
 Result<void> Coordinator::start() {
     if (!options_.marud.empty()) {
-        if (directory_.path().empty())
-            return Error{errno, "make a temporary directory"};
-        options_.socket = directory_.path() + "/marud.sock";
-        auto child = start_marud(options_, directory_.path());
-        if (!child)
-            return child.error();
-        marud_ = std::move(*child);
+        test::MarudOptions marud;
+        marud.binary = options_.marud;
+        marud.config = "[cpu]\nhost_bytes = " + std::to_string(options_.pool_bytes + kSlack) + "\n";
+        // As in user mode: after a kill the workers themselves bring marud their segments back.
+        marud.fdstore = false;
+        marud_ = std::make_unique<test::Marud>(marud);
+        marud_->start();
+        options_.socket = marud_->socket();
     }
     engines_.resize(options_.workers);
     for (uint32_t i = 0; i < options_.workers; ++i)
@@ -318,11 +303,7 @@ Result<void> Coordinator::kill_someone() {
         return {};  // receive() sees the end of its channel
     }
     report_.marud_kills++;
-    marud_.kill_now();
-    auto child = start_marud(options_, directory_.path());
-    if (!child)
-        return child.error();
-    marud_ = std::move(*child);
+    marud_->restart();
     return {};
 }
 
@@ -373,8 +354,7 @@ Result<void> Coordinator::check_nothing_charged() {
 Result<void> Coordinator::stop_marud() {
     if (!marud_)
         return {};
-    marud_.terminate();
-    if (int status = marud_.wait(10'000); status != 0)
+    if (int status = marud_->stop(); status != 0)
         return Error{ECHILD,
                      "marud ended with status " + std::to_string(status) + " after SIGTERM"};
     return {};
@@ -421,8 +401,12 @@ Result<Report> Coordinator::run() {
 }  // namespace
 
 Result<Report> replay_trace(Options options, const std::vector<TraceRequest> &trace) {
-    Coordinator coordinator(std::move(options), trace);
-    return coordinator.run();
+    try {
+        Coordinator coordinator(std::move(options), trace);
+        return coordinator.run();
+    } catch (const std::runtime_error &error) {  // of the fixture: carries marud's log
+        return Error{0, error.what()};
+    }
 }
 
 }  // namespace maru::replay

@@ -9,10 +9,8 @@
 #include <sys/wait.h>
 
 #include <cerrno>
-#include <fstream>
 
 #include "libmaru/base/clock.h"
-#include "libmaru/wire/packet_socket.h"
 
 namespace maru::replay {
 
@@ -34,8 +32,6 @@ void ChildProcess::kill_now() {
     }
     pid_ = -1;
 }
-
-void ChildProcess::terminate() { ::kill(pid_, SIGTERM); }
 
 int ChildProcess::wait(int timeout_ms) {
     UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
@@ -95,31 +91,6 @@ Result<std::string> run_and_read(const std::vector<std::string> &argv) {
     if (int status = child->wait(10'000); status != 0)
         return Error{ECHILD, "'" + argv[0] + "' ended with status " + std::to_string(status)};
     return output;
-}
-
-Result<ChildProcess> start_marud(const Options &options, const std::string &directory) {
-    std::string config = directory + "/marud.toml";
-    if (::access(config.c_str(), F_OK) != 0) {
-        std::ofstream out(config);
-        out << "[daemon]\nsocket = \"" << options.socket << "\"\nruntime_directory = \""
-            << directory << "\"\n\n[cpu]\nhost_bytes = \"" << (options.pool_bytes + (64ull << 20))
-            << "\"\n";
-        if (!out.flush())
-            return Error{EIO, "write '" + config + "'"};
-    }
-    auto child = spawn({options.marud, "--user", "--config", config});
-    if (!child)
-        return child.error();
-    int64_t deadline = monotonic_ns() + 10'000'000'000;
-    for (;;) {
-        if (wire::connect_seqpacket(options.socket, deadline))
-            return child;
-        if (int status = child->wait(10); status >= 0)
-            return Error{ECHILD,
-                         "'" + options.marud + "' ended with status " + std::to_string(status)};
-        if (monotonic_ns() > deadline)
-            return Error{ETIMEDOUT, "'" + options.marud + "' did not serve within 10 s"};
-    }
 }
 
 Result<ChildProcess> start_worker(const Options &o, uint32_t index, UniqueFd *ret_fd) {

@@ -1,4 +1,5 @@
-// The processes of a replay: marud and the workers, started, killed and awaited.
+// The processes of a replay: started, killed and awaited. (marud is
+// tests/integration/marud_fixture.h.)
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +27,6 @@ class ChildProcess {
     void kill_now();  // SIGKILL, and reaped
     // Exit status as the shell counts it; -1 after `timeout_ms`, and it still runs.
     int wait(int timeout_ms);
-    void terminate();  // SIGTERM only
 
   private:
     pid_t pid_ = -1;
@@ -38,9 +38,6 @@ Result<ChildProcess> spawn(const std::vector<std::string> &argv, int inherited =
 
 // Runs a command to its end, at most 10 s; its standard output. A non-zero status is an error.
 Result<std::string> run_and_read(const std::vector<std::string> &argv);
-
-// Starts marud in user mode with its files in `directory` and waits until it serves.
-Result<ChildProcess> start_marud(const Options &options, const std::string &directory);
 
 // Starts worker number `index` of this program; `ret_fd` is the coordinator's end.
 Result<ChildProcess> start_worker(const Options &options, uint32_t index, UniqueFd *ret_fd);
