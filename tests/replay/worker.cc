@@ -114,6 +114,7 @@ int Worker::open() {
     pool.size = sizeof pool;
     pool.capacity_bytes = options_.pool_bytes / options_.workers;
     pool.page_bytes = options_.pool_page_bytes();
+    pool.wait_populated = 1;  // the figures are those of a warm pool
     // The memory of a killed predecessor returns when its exit is proven, which takes a moment.
     int code = maru_pool_open(client_, &pool, &pool_);
     for (int64_t deadline = monotonic_ns() + 10'000'000'000;
