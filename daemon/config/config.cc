@@ -55,13 +55,13 @@ std::string key_text(const std::string &table, const std::string &key) {
 }
 
 void apply_entry(ParsedConfig &parsed, const TomlEntry &entry, const std::string &file) {
-    bool known_section = std::find(sections().begin(), sections().end(), entry.table) !=
-                         sections().end();
+    bool known_section =
+        std::find(sections().begin(), sections().end(), entry.table) != sections().end();
     if (entry.key.empty()) {
         if (!known_section)
             parsed.errors.push_back(place(file, entry.line) + "unknown table [" + entry.table +
-                                    "]; the nearest known one is [" +
-                                    nearest_section(entry.table) + "]");
+                                    "]; the nearest known one is [" + nearest_section(entry.table) +
+                                    "]");
         return;
     }
     if (!known_section && !entry.table.empty())
@@ -216,8 +216,10 @@ std::string print_config(const Config &config) {
 std::string default_config_file() {
     const Config config = default_config();
     std::string out =
-        "# Configuration of marud, the metadata daemon of Maru. Every key stands here with its default;\n"
-        "# remove the '#' before it to change it. An unknown key, a wrong type or a value out of range\n"
+        "# Configuration of marud, the metadata daemon of Maru. Every key stands here with its "
+        "default;\n"
+        "# remove the '#' before it to change it. An unknown key, a wrong type or a value out of "
+        "range\n"
         "# is an error. Check with: marud --check-config. Sizes are binary: 8G = 8GiB = 8 * 2^30.\n"
         "# Keys marked (restart) take effect when marud starts, the others also at a reload.\n";
     const char *section = "";

@@ -1,9 +1,9 @@
 // Config: marud's settings as plain values, and the one table that describes them.
 //
 // Parsing, --check-config, --print-config, the commented default file and the messages all walk
-// kSettings: a key that is not in it does not exist. Parsing is strict: an unknown key, a wrong type
-// or a value out of range is an error with its place, never ignored. Values that default to "auto"
-// are 0 until resolve() has put the numbers of this machine in.
+// kSettings: a key that is not in it does not exist. Parsing is strict: an unknown key, a wrong
+// type or a value out of range is an error with its place, never ignored. Values that default to
+// "auto" are 0 until resolve() has put the numbers of this machine in.
 #pragma once
 
 #include <array>
@@ -19,24 +19,24 @@ namespace maru {
 
 struct Config {
     // [daemon]
-    std::string socket;             // "": chosen by the mode (system or user)
+    std::string socket;  // "": chosen by the mode (system or user)
     uint64_t socket_mode = 0;
     std::string admin_group;
     std::string runtime_directory;  // "": chosen by the mode
     uint64_t spin_us = 0;
-    uint64_t log_level = 0;         // a syslog priority: what is above it is not logged
+    uint64_t log_level = 0;  // a syslog priority: what is above it is not logged
     // [sessions]
     uint64_t timeout_ns = 0;
-    uint64_t heartbeat_ns = 0;      // 0 until resolved: a third of timeout
+    uint64_t heartbeat_ns = 0;  // 0 until resolved: a third of timeout
     uint64_t sessions = 0;
     uint64_t sessions_per_uid = 0;
     uint64_t leases_per_session = 0;
     uint64_t in_flight = 0;
     uint64_t ledger_items = 0;
     // [cpu]
-    uint64_t host_bytes = 0;        // 0 until resolved: half of the machine's memory
-    uint64_t uid_bytes = 0;         // 0 until resolved: host_bytes
-    uint64_t worker_bytes = 0;      // 0 until resolved: uid_bytes
+    uint64_t host_bytes = 0;    // 0 until resolved: half of the machine's memory
+    uint64_t uid_bytes = 0;     // 0 until resolved: host_bytes
+    uint64_t worker_bytes = 0;  // 0 until resolved: uid_bytes
     uint64_t segment_bytes = 0;
     // [limits]
     uint64_t namespaces = 0;
@@ -51,13 +51,13 @@ struct Setting {
     const char *section;
     const char *name;
     SettingType type;
-    std::string Config::*text;     // Text and Path
-    uint64_t Config::*number;      // the others
-    const char *default_value;     // as it would be written, without quotes
-    uint64_t min, max;             // of number; of the length for Text
-    bool auto_allowed;             // "auto" means 0 here and a number after resolve()
-    bool reloadable;               // SIGHUP may change it; others need a restart
-    const char *doc;               // sentences for the default file; '\n' starts a new line
+    std::string Config::*text;  // Text and Path
+    uint64_t Config::*number;   // the others
+    const char *default_value;  // as it would be written, without quotes
+    uint64_t min, max;          // of number; of the length for Text
+    bool auto_allowed;          // "auto" means 0 here and a number after resolve()
+    bool reloadable;            // SIGHUP may change it; others need a restart
+    const char *doc;            // sentences for the default file; '\n' starts a new line
 };
 
 std::span<const Setting> settings();

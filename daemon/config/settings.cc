@@ -24,10 +24,11 @@ constexpr Setting kSettings[] = {
          "The Unix socket clients connect to, as an absolute path of at most 107 bytes.\n"
          "Empty: /run/maru/marud.sock, or $XDG_RUNTIME_DIR/maru/marud.sock in user mode.\n"
          "Has no effect when systemd passes the socket (marud.socket)."),
-    number("daemon", "socket_mode", SettingType::Mode, &Config::socket_mode, "0666", 0, 0777, !kAuto,
-           !kReload,
-           "Permissions of the socket: whoever may write to it may use marud. Clients of different\n"
-           "users never read each other's private pools, whatever stands here."),
+    number(
+        "daemon", "socket_mode", SettingType::Mode, &Config::socket_mode, "0666", 0, 0777, !kAuto,
+        !kReload,
+        "Permissions of the socket: whoever may write to it may use marud. Clients of different\n"
+        "users never read each other's private pools, whatever stands here."),
     text("daemon", "admin_group", SettingType::Text, &Config::admin_group, kReload,
          "Members of this group may see and change the sessions of all users with maructl.\n"
          "Empty: only root and marud's own user."),
@@ -40,7 +41,8 @@ constexpr Setting kSettings[] = {
            "request (tens of microseconds on a virtual machine) and costs processor time while\n"
            "clients are active. 0: never; set it only where a processor is to spare."),
     number("daemon", "log_level", SettingType::Level, &Config::log_level, "info", 0, 7, !kAuto,
-           kReload, "The least severe kind of message to log: err, warning, notice, info or debug."),
+           kReload,
+           "The least severe kind of message to log: err, warning, notice, info or debug."),
 
     number("sessions", "timeout", SettingType::Duration, &Config::timeout_ns, "30s", 200 * kMs,
            kHour, !kAuto, kReload,
@@ -59,9 +61,10 @@ constexpr Setting kSettings[] = {
     number("sessions", "in_flight", SettingType::Count, &Config::in_flight, "256", 1,
            wire::kMaxInFlight, !kAuto, kReload,
            "Requests of one connection that may wait for their answer at the same time."),
-    number("sessions", "ledger_items", SettingType::Count, &Config::ledger_items, "65536",
-           wire::kMaxBatchItems, wire::kMaxLedgerItems, !kAuto, kReload,
-           "Commits per session whose result marud remembers until the client has acknowledged it."),
+    number(
+        "sessions", "ledger_items", SettingType::Count, &Config::ledger_items, "65536",
+        wire::kMaxBatchItems, wire::kMaxLedgerItems, !kAuto, kReload,
+        "Commits per session whose result marud remembers until the client has acknowledged it."),
 
     number("cpu", "host_bytes", SettingType::Size, &Config::host_bytes, "auto", kMiB, kPiB, kAuto,
            kReload,
@@ -71,10 +74,11 @@ constexpr Setting kSettings[] = {
            kReload, "The CPU pools of one user together. auto: host_bytes. Not above host_bytes."),
     number("cpu", "worker_bytes", SettingType::Size, &Config::worker_bytes, "auto", kMiB, kPiB,
            kAuto, kReload, "The CPU pools of one worker. auto: uid_bytes. Not above uid_bytes."),
-    number("cpu", "segment_bytes", SettingType::Size, &Config::segment_bytes, "256MiB", 64 * kKiB,
-           kGiB, !kAuto, !kReload,
-           "A pool is made of segments of this size, a multiple of 4 KiB (of 2 MiB for huge pages).\n"
-           "A segment is created, proven unused and given back as a whole."),
+    number(
+        "cpu", "segment_bytes", SettingType::Size, &Config::segment_bytes, "256MiB", 64 * kKiB,
+        kGiB, !kAuto, !kReload,
+        "A pool is made of segments of this size, a multiple of 4 KiB (of 2 MiB for huge pages).\n"
+        "A segment is created, proven unused and given back as a whole."),
 
     number("limits", "namespaces", SettingType::Count, &Config::namespaces, "4096", 1, 1'000'000,
            !kAuto, !kReload, "Different namespaces that may be registered until marud restarts."),

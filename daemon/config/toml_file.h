@@ -1,6 +1,7 @@
 // A TOML file as a flat list of entries, in the order of the file.
 //
-// The only face of the TOML library, whose header costs seconds to compile: include it nowhere else.
+// The only face of the TOML library, whose header costs seconds to compile: include it nowhere
+// else.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct Connection {
     ConnectionId id = 0;
     UniqueFd socket;
     PeerCredentials peer;
-    ProcessId64 process = 0;    // 0 while AwaitCredentials
+    ProcessId64 process = 0;  // 0 while AwaitCredentials
     Stage stage = Stage::Open;
     bool by_credentials = false;  // every packet must come from peer.pid
     bool told_service = false;    // connection_opened() was called, connection_closed() is owed

@@ -95,8 +95,8 @@ Result<void> Daemon::start() {
         return restored;
     if (auto listening = listen(std::move(passed.listeners)); !listening)
         return listening;
-    watchdog_ = std::make_unique<Watchdog>(loop_.get(), notifier_,
-                                           Watchdog::usec_from_environment());
+    watchdog_ =
+        std::make_unique<Watchdog>(loop_.get(), notifier_, Watchdog::usec_from_environment());
     if (auto watched = watchdog_->start(); !watched)
         return watched;
     sd_event_source *source = nullptr;
@@ -152,7 +152,8 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
         return started;
     host_->restore(loaded.records, std::move(stored), [this] { tick_progress(); });
     if (!loaded.records.empty())
-        journal_.log(5, std::to_string(loaded.records.size()) + " sessions of an earlier marud are kept");
+        journal_.log(
+            5, std::to_string(loaded.records.size()) + " sessions of an earlier marud are kept");
     return {};
 }
 
@@ -168,8 +169,8 @@ Result<void> Daemon::listen(std::vector<UniqueFd> passed) {
         std::string directory = setup_.socket.substr(0, setup_.socket.rfind('/'));
         if (auto made = make_directory(directory, 0755); !directory.empty() && !made)
             return made;
-        auto bound = wire::listen_seqpacket(setup_.socket,
-                                            static_cast<unsigned>(setup_.config.socket_mode));
+        auto bound =
+            wire::listen_seqpacket(setup_.socket, static_cast<unsigned>(setup_.config.socket_mode));
         if (!bound)
             return bound.error();
         socket = std::move(*bound);
@@ -185,8 +186,8 @@ Result<void> Daemon::listen(std::vector<UniqueFd> passed) {
                          {{"MESSAGE_ID", message_id::kNoDescriptors}});
         last = now;
     };
-    listener_ = std::make_unique<Listener>(loop_.get(), std::move(socket), own_path,
-                                           std::move(callbacks));
+    listener_ =
+        std::make_unique<Listener>(loop_.get(), std::move(socket), own_path, std::move(callbacks));
     return listener_->start();
 }
 
@@ -238,8 +239,8 @@ int Daemon::on_ready(sd_event_source *, void *userdata) {
         "marud " MARU_VERSION " serves on '" + self.setup_.socket + "', epoch " +
             std::to_string(self.epoch_) + ", CPU pools up to " +
             std::to_string(config.host_bytes >> 20) + " MiB, records in '" +
-            self.setup_.runtime_directory + "', fd store: " +
-            (self.fdstore_.enabled() ? "systemd" : "none"),
+            self.setup_.runtime_directory +
+            "', fd store: " + (self.fdstore_.enabled() ? "systemd" : "none"),
         {{"MESSAGE_ID", message_id::kStarted}, {"MARU_EPOCH", std::to_string(self.epoch_)}});
     return 0;
 }

@@ -20,8 +20,8 @@ bool parse_whole(std::string_view text, int base, T *ret) {
 
 std::string segment_fd_name(SegmentRef segment) {
     char name[64];
-    std::snprintf(name, sizeof name, "seg-%016llx-%u", static_cast<unsigned long long>(segment.pool),
-                  segment.segment);
+    std::snprintf(name, sizeof name, "seg-%016llx-%u",
+                  static_cast<unsigned long long>(segment.pool), segment.segment);
     return name;
 }
 

@@ -1,8 +1,8 @@
 // FdStore: segments and pidfds parked with the service manager, so that they outlive marud.
 //
 // A descriptor is stored by name before the reply that promises it, and removed by name when it is
-// dropped. FDPOLL=0: the manager must not watch them, or it would drop a pidfd when its process ends.
-// What comes back at the start is only a claim: callers compare it with the session's record.
+// dropped. FDPOLL=0: the manager must not watch them, or it would drop a pidfd when its process
+// ends. What comes back at the start is only a claim: callers compare it with the session's record.
 #pragma once
 
 #include <cstdint>

@@ -79,8 +79,9 @@ void Host::begin_turn() {
     TimeNs gap = now_ - last_turn_;
     if (pulse_on_ && gap > 2 * options_.pulse) {
         service_->stalled(gap, now_);
-        journal_.log(4, "marud did not run for " + std::to_string(gap / 1'000'000) +
-                            " ms; every session gets its full time-out from now",
+        journal_.log(4,
+                     "marud did not run for " + std::to_string(gap / 1'000'000) +
+                         " ms; every session gets its full time-out from now",
                      {{"MESSAGE_ID", message_id::kStalled}});
     }
     last_turn_ = now_;
@@ -229,8 +230,9 @@ void Host::segment_proven(SegmentRef segment, Service::Proof proof) {
 
 void Host::save_session(const SessionRecord &record) {
     if (auto saved = store_.save(record); !saved)
-        journal_.log(3, "session record not written, a restart of marud will not know the session: " +
-                            describe(saved.error()),
+        journal_.log(3,
+                     "session record not written, a restart of marud will not know the session: " +
+                         describe(saved.error()),
                      {{"MARU_SESSION", std::to_string(record.session)},
                       {"MARU_UID", std::to_string(record.uid)}});
     session_uids_[record.session] = record.uid;

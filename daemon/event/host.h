@@ -1,5 +1,5 @@
-// Host: the world around Service. It owns clients' sockets, processes' pidfds, segments and records,
-// turns packets into Service calls and Service's wishes into system calls.
+// Host: the world around Service. It owns clients' sockets, processes' pidfds, segments and
+// records, turns packets into Service calls and Service's wishes into system calls.
 //
 // Everything here runs on the loop thread and returns at once; what may block is the reaper's. A
 // client gets a bounded number of packets per turn, a bounded queue and a bounded number of
@@ -29,8 +29,8 @@ struct HostOptions {
     uint32_t max_in_flight = wire::kMaxInFlight;
     uint32_t spin_us = 0;
     // While there is anybody to serve the loop turns at least this often, so that twice as long
-    // between two turns means that marud itself did not run (SIGSTOP, a suspended machine, a starved
-    // host). Well below the sessions' time-out.
+    // between two turns means that marud itself did not run (SIGSTOP, a suspended machine, a
+    // starved host). Well below the sessions' time-out.
     TimeNs pulse = 1'000'000'000;
     bool use_peer_pidfd = true;  // false: as on a kernel without it (tests)
 };
@@ -51,8 +51,8 @@ class Host final : public Effects, private SegmentFacts {
     void set_options(const HostOptions &options) { options_ = options; }
 
     // Before the first client. `progress`: after each record.
-    void restore(const std::vector<SessionRecord> &records,
-                 std::map<std::string, UniqueFd> stored, const std::function<void()> &progress);
+    void restore(const std::vector<SessionRecord> &records, std::map<std::string, UniqueFd> stored,
+                 const std::function<void()> &progress);
 
     void accept_client(UniqueFd socket);
     void refuse_client(UniqueFd socket);  // accepted only to be closed
@@ -109,8 +109,8 @@ class Host final : public Effects, private SegmentFacts {
               uint64_t reply_id);
     void after_send(Connection &client, SendOutcome outcome);
     void begin_close(Connection &client, std::string_view why);
-    void kill(Connection &client);      // no more sending: dead at the end of the turn
-    void bury(ConnectionId id);         // end of turn
+    void kill(Connection &client);  // no more sending: dead at the end of the turn
+    void bury(ConnectionId id);     // end of turn
     void update_interest(Connection &client);
     void want_retry(Connection &client);
     void close_fds(uint32_t uid, std::vector<UniqueFd> &fds);
@@ -139,12 +139,12 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<ConnectionId> dying_;    // buried at the end of the turn
     std::vector<ConnectionId> closing_;  // with something left to send
     std::vector<ConnectionId> retries_;
-    std::vector<ConnectionId> active_;  // for spin()
-    uint32_t acting_uid_ = 0;           // whose request Service is handling
+    std::vector<ConnectionId> active_;                     // for spin()
+    uint32_t acting_uid_ = 0;                              // whose request Service is handling
     std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal
 
     EventSource timer_, pulse_, retry_timer_, reaper_source_;
-    TimeNs now_ = 0;        // of the current turn
+    TimeNs now_ = 0;  // of the current turn
     TimeNs last_turn_ = 0;
     TimeNs timer_at_ = INT64_MAX;
     bool pulse_on_ = false;
@@ -154,7 +154,7 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<UniqueFd> spent_;
     std::function<void()> on_shutdown_;
     TimeNs shutdown_deadline_ = INT64_MAX;
-    int64_t spin_ns_ = 0;   // adapted between an eighth of spin_us and all of it
+    int64_t spin_ns_ = 0;  // adapted between an eighth of spin_us and all of it
     // A client must not be able to fill the journal: a bucket of lines that refills with time.
     static constexpr double kLogBurst = 20, kLogPerSecond = 2;
     double log_tokens_ = kLogBurst;

@@ -1,8 +1,8 @@
 // Host: clients' sockets, from accept to the reaper.
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -69,8 +69,9 @@ void Host::accept_client(UniqueFd socket) {
         added.stage = Connection::Stage::AwaitCredentials;
         added.by_credentials = true;
     } else if (pidfd.error().code == ENOPROTOOPT) {
-        begin_close(added, "the client's process cannot be seen from here: run marud on the host or "
-                           "share its pid namespace, or use Linux 6.5");
+        begin_close(added,
+                    "the client's process cannot be seen from here: run marud on the host or "
+                    "share its pid namespace, or use Linux 6.5");
     } else {
         kill(added);  // ESRCH: it has ended already
     }
@@ -110,8 +111,8 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
         client.peer.pid = sender;
         auto pidfd = open_pidfd(sender);
         if (!pidfd) {
-            begin_close(client, "cannot tell who sent the first packet: " +
-                                    describe(pidfd.error()));
+            begin_close(client,
+                        "cannot tell who sent the first packet: " + describe(pidfd.error()));
             return false;
         }
         return bind_peer(client, std::move(*pidfd));
@@ -184,8 +185,8 @@ void Host::handle_packet(Connection &client, wire::Packet &packet) {
     if (!check_sender(client, packet))
         return;
     if (packet.truncated)
-        return begin_close(client, "a packet is larger than " +
-                                       std::to_string(wire::kMaxFrameBytes) + " bytes");
+        return begin_close(
+            client, "a packet is larger than " + std::to_string(wire::kMaxFrameBytes) + " bytes");
     const wire::Request *request = decoder_.request(packet.bytes);
     if (!request) {
         const wire::DecodeError &error = decoder_.error();
@@ -312,8 +313,8 @@ void Host::event(ConnectionId to, const wire::Event &event) {
 
 void Host::send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
                 uint64_t reply_id) {
-    after_send(client, client.queue.send(client.socket.get(), frame, std::move(fds), reply_id,
-                                         spent_));
+    after_send(client,
+               client.queue.send(client.socket.get(), frame, std::move(fds), reply_id, spent_));
 }
 
 void Host::after_send(Connection &client, SendOutcome outcome) {
@@ -321,9 +322,9 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
     close_fds(client.peer.uid, spent_);
     // A reply whose descriptors cannot pass becomes one that says so; what is behind it goes on.
     while (outcome == SendOutcome::TooManyFds) {
-        wire::Reply refusal{client.queue.front_reply_id(),
-                            wire::StatusOnly{wire::Status::FdLimit,
-                                             "the descriptor cannot be passed now", 0}};
+        wire::Reply refusal{
+            client.queue.front_reply_id(),
+            wire::StatusOnly{wire::Status::FdLimit, "the descriptor cannot be passed now", 0}};
         auto frame = encoder_.reply(refusal);
         if (!frame)
             return kill(client);
@@ -414,8 +415,8 @@ void Host::bury(ConnectionId id) {
 }
 
 void Host::log_client(const Connection &client, int priority, std::string_view message) {
-    log_tokens_ = std::min(kLogBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) *
-                                                        kLogPerSecond / 1e9);
+    log_tokens_ = std::min(
+        kLogBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) * kLogPerSecond / 1e9);
     log_refilled_ = now_;
     if (log_tokens_ < 1) {
         ++log_suppressed_;
@@ -423,8 +424,8 @@ void Host::log_client(const Connection &client, int priority, std::string_view m
     }
     log_tokens_ -= 1;
     std::string text(message);
-    text += " (uid " + std::to_string(client.peer.uid) + ", pid " + std::to_string(client.peer.pid) +
-            ")";
+    text += " (uid " + std::to_string(client.peer.uid) + ", pid " +
+            std::to_string(client.peer.pid) + ")";
     if (log_suppressed_ > 0)
         text += "; " + std::to_string(std::exchange(log_suppressed_, 0)) +
                 " messages about clients before this one were suppressed";

@@ -49,8 +49,8 @@ Result<InstanceLock> InstanceLock::take(const std::string &directory, int wait_m
         if (errno != EWOULDBLOCK)
             return Error{errno, "flock '" + path + "'"};
         if (waited >= wait_ms)
-            return Error{EBUSY, "directory '" + directory + "' is in use by " + holder_of(fd.get()) +
-                                    "; one marud at a time may run in it"};
+            return Error{EBUSY, "directory '" + directory + "' is in use by " +
+                                    holder_of(fd.get()) + "; one marud at a time may run in it"};
         timespec step = {0, kStepMs * 1'000'000L};
         ::nanosleep(&step, nullptr);
     }

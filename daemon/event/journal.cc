@@ -66,14 +66,14 @@ void Journal::log(int priority, std::string_view message, std::initializer_list<
     std::string text = printable(message);
     if (dropped_ > 0)
         text += " (" + std::to_string(dropped_) + " lines before this one were lost)";
-    bool written = form_ == Form::Native ? send_native(priority, text, fields)
-                                         : write_line(priority, text);
+    bool written =
+        form_ == Form::Native ? send_native(priority, text, fields) : write_line(priority, text);
     dropped_ = written ? 0 : dropped_ + 1;
 }
 
 bool Journal::write_line(int priority, std::string_view message) {
-    std::string line = form_ == Form::Terminal ? std::string("marud: ")
-                                               : "<" + std::to_string(priority) + ">";
+    std::string line =
+        form_ == Form::Terminal ? std::string("marud: ") : "<" + std::to_string(priority) + ">";
     line += message;
     line += '\n';
     // Whoever reads a pipe may stop reading: it must not stop us.

@@ -21,9 +21,9 @@ class Notifier {
   public:
     static constexpr size_t kMaxQueued = 8192;  // then the oldest are dropped, and counted
 
-    Notifier() = default;                            // nobody to notify
-    explicit Notifier(const std::string &address);   // a path, or '@' and an abstract name
-    static Notifier from_environment();              // $NOTIFY_SOCKET, which is then unset
+    Notifier() = default;                           // nobody to notify
+    explicit Notifier(const std::string &address);  // a path, or '@' and an abstract name
+    static Notifier from_environment();             // $NOTIFY_SOCKET, which is then unset
 
     bool connected() const { return static_cast<bool>(socket_); }
     // `fds` are borrowed for the call.

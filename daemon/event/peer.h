@@ -20,8 +20,8 @@ namespace maru {
 struct PeerCredentials {
     uint32_t uid = UINT32_MAX;
     uint32_t gid = UINT32_MAX;
-    uint32_t pid = 0;             // 0: in a pid namespace that we cannot see
-    std::vector<gid_t> groups;    // supplementary, as of connect()
+    uint32_t pid = 0;           // 0: in a pid namespace that we cannot see
+    std::vector<gid_t> groups;  // supplementary, as of connect()
 };
 
 struct ProcessFacts {

@@ -81,9 +81,8 @@ void Reaper::State::thread_main(std::shared_ptr<State> state) {
         if (state->stopping)
             break;
         ++state->idle;
-        bool woken = state->wake.wait_for(lock, kIdleThreadLife, [&] {
-            return !state->ready.empty() || state->stopping;
-        });
+        bool woken = state->wake.wait_for(lock, kIdleThreadLife,
+                                          [&] { return !state->ready.empty() || state->stopping; });
         --state->idle;
         if (!woken)
             break;

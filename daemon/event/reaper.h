@@ -1,13 +1,13 @@
 // Reaper: the threads that do for the loop what may block for as long as somebody else likes.
 //
-// A close of a client's descriptor (a FUSE file, a socket with SO_LINGER), F_SEAL_WRITE on a segment
-// with pinned pages, the reservation of huge pages: each is a job here, tagged with the uid that
-// caused it. There are as many threads as stuck jobs demand: a uid occupies at most kThreadsPerUid of
-// them and waits in its own queue behind that, so nobody's stuck descriptor delays another's. What a
-// job returns runs on the loop thread, in run_done().
+// A close of a client's descriptor (a FUSE file, a socket with SO_LINGER), F_SEAL_WRITE on a
+// segment with pinned pages, the reservation of huge pages: each is a job here, tagged with the uid
+// that caused it. There are as many threads as stuck jobs demand: a uid occupies at most
+// kThreadsPerUid of them and waits in its own queue behind that, so nobody's stuck descriptor
+// delays another's. What a job returns runs on the loop thread, in run_done().
 //
-// Queue limit: room() is false when kQueuePerUid jobs of a uid wait; the loop then stops reading from
-// that uid's connections. Jobs are never refused, because a close must happen: their number is
+// Queue limit: room() is false when kQueuePerUid jobs of a uid wait; the loop then stops reading
+// from that uid's connections. Jobs are never refused, because a close must happen: their number is
 // bounded by the connections of a uid and the descriptors of a packet that is already received.
 #pragma once
 

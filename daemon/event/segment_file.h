@@ -29,14 +29,14 @@ Result<SegmentFile> make_segment_file(const std::string &name, uint64_t bytes,
 // wait for the file's lock, which its owner can hold for long (a fallocate): not for the loop.
 Result<void> seal_future_write(int fd);
 
-// F_SEAL_WRITE succeeds only when no writable mapping and no page pin is left anywhere. Blocks up to
-// some 170 ms while pages are pinned.
+// F_SEAL_WRITE succeeds only when no writable mapping and no page pin is left anywhere. Blocks up
+// to some 170 ms while pages are pinned.
 enum class WriteSeal { Granted, StillMapped, Refused };
 WriteSeal try_seal_write(int fd);
 
-// What a descriptor from a client, or from the fd store, is. Seals are asked first because that calls
-// no file system; what has them is a memfd, so that fstat cannot hang. One that is not open for
-// reading and writing counts as unsealed: its release could not be proven through it.
+// What a descriptor from a client, or from the fd store, is. Seals are asked first because that
+// calls no file system; what has them is a memfd, so that fstat cannot hang. One that is not open
+// for reading and writing counts as unsealed: its release could not be proven through it.
 AttachedDescriptor inspect_descriptor(int fd);
 
 }  // namespace maru

@@ -56,28 +56,30 @@ void Segments::create(SegmentRef segment, const SegmentSpec &spec, uint32_t uid)
 void Segments::seal(SegmentRef segment) {
     Entry *entry = find(segment);
     // A uid that is not known has nothing to block with.
-    reaper_.submit(entry ? entry->uid : 0, [this, segment, file = entry ? entry->file : nullptr]()
-                                               mutable -> Reaper::Done {
-        Result<void> result = file ? seal_future_write(file->get())
-                                   : Error{EBADF, "seal a segment that marud does not hold"};
-        file.reset();  // possibly the last owner: closed here and not on the loop
-        return [this, segment, result] { facts_.segment_sealed(segment, result); };
-    });
+    reaper_.submit(entry ? entry->uid : 0,
+                   [this, segment, file = entry ? entry->file : nullptr]() mutable -> Reaper::Done {
+                       Result<void> result =
+                           file ? seal_future_write(file->get())
+                                : Error{EBADF, "seal a segment that marud does not hold"};
+                       file.reset();  // possibly the last owner: closed here and not on the loop
+                       return [this, segment, result] { facts_.segment_sealed(segment, result); };
+                   });
 }
 
 void Segments::prove(SegmentRef segment) {
     Entry *entry = find(segment);
-    reaper_.submit(entry ? entry->uid : 0, [this, segment, file = entry ? entry->file : nullptr]()
-                                               mutable -> Reaper::Done {
-        WriteSeal seal = file ? try_seal_write(file->get()) : WriteSeal::Refused;
-        file.reset();
-        return [this, segment, seal] {
-            auto proof = seal == WriteSeal::Granted       ? Service::Proof::Proven
-                         : seal == WriteSeal::StillMapped ? Service::Proof::StillMapped
-                                                          : Service::Proof::Refused;
-            facts_.segment_proven(segment, proof);
-        };
-    });
+    reaper_.submit(entry ? entry->uid : 0,
+                   [this, segment, file = entry ? entry->file : nullptr]() mutable -> Reaper::Done {
+                       WriteSeal seal = file ? try_seal_write(file->get()) : WriteSeal::Refused;
+                       file.reset();
+                       return [this, segment, seal] {
+                           auto proof = seal == WriteSeal::Granted ? Service::Proof::Proven
+                                        : seal == WriteSeal::StillMapped
+                                            ? Service::Proof::StillMapped
+                                            : Service::Proof::Refused;
+                           facts_.segment_proven(segment, proof);
+                       };
+                   });
 }
 
 void Segments::drop(SegmentRef segment) {

@@ -1,8 +1,9 @@
 // Segments: the memfds marud holds, one descriptor each, and what is being done to them.
 //
-// Everything that can block runs on the reaper with the file kept alive by the job; its result comes
-// back through SegmentFacts on the loop thread, never from inside the call that asked. A segment
-// that is dropped is gone at once; a file that was still being made for it is closed when it comes.
+// Everything that can block runs on the reaper with the file kept alive by the job; its result
+// comes back through SegmentFacts on the loop thread, never from inside the call that asked. A
+// segment that is dropped is gone at once; a file that was still being made for it is closed when
+// it comes.
 #pragma once
 
 #include <functional>

@@ -16,11 +16,11 @@
 namespace maru {
 
 enum class SendOutcome {
-    Sent,         // all of it
-    Full,         // the socket is full: poll for writing
-    NoMemory,     // the kernel has no buffer (ENOBUFS): again in a moment; polling would not wait
-    TooManyFds,   // the packet in front cannot pass its descriptors: replace it
-    Gone,         // the peer is gone
+    Sent,        // all of it
+    Full,        // the socket is full: poll for writing
+    NoMemory,    // the kernel has no buffer (ENOBUFS): again in a moment; polling would not wait
+    TooManyFds,  // the packet in front cannot pass its descriptors: replace it
+    Gone,        // the peer is gone
 };
 
 class SendQueue {

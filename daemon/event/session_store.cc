@@ -16,7 +16,7 @@ namespace maru {
 namespace {
 
 constexpr size_t kMaxRecordBytes = 64 << 20;  // 2^20 segments of some 50 bytes
-constexpr size_t kMaxDamaged = 32;            // kept for a person to look at; further ones are removed
+constexpr size_t kMaxDamaged = 32;  // kept for a person to look at; further ones are removed
 
 std::string record_name(wire::Id session) {
     char name[32];
@@ -25,7 +25,8 @@ std::string record_name(wire::Id session) {
 }
 
 bool ends_with(const std::string &text, std::string_view end) {
-    return text.size() >= end.size() && std::string_view(text).substr(text.size() - end.size()) == end;
+    return text.size() >= end.size() &&
+           std::string_view(text).substr(text.size() - end.size()) == end;
 }
 
 Result<std::string> read_record_file(const std::string &path) {
@@ -132,8 +133,8 @@ void SessionStore::load_one(const std::string &name, Loaded &loaded) {
                                     std::to_string(parsed->record.session) + ", not of its name"};
     if (!parsed) {
         ::rename(path.c_str(), (path + ".damaged").c_str());
-        loaded.problems.push_back("'" + path + "' is set aside as .damaged: " +
-                                  describe(parsed.error()));
+        loaded.problems.push_back("'" + path +
+                                  "' is set aside as .damaged: " + describe(parsed.error()));
         return;
     }
     if (parsed->boot_id != boot_id_) {

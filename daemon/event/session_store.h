@@ -36,8 +36,9 @@ class SessionStore {
 
     struct Loaded {
         std::vector<SessionRecord> records;
-        std::vector<std::string> problems;  // one line per file that was set aside or could not be read
-        size_t other_boot = 0;              // removed
+        std::vector<std::string>
+            problems;           // one line per file that was set aside or could not be read
+        size_t other_boot = 0;  // removed
     };
     // `progress` is called after each file: start-up must be able to say that it goes on.
     template <typename Progress>

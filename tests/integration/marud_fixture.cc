@@ -36,7 +36,8 @@ class Marud::Manager {
         std::strncpy(name.sun_path, path.c_str(), sizeof name.sun_path - 1);
         socket_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         int ends[2];
-        if (!socket_ || ::bind(socket_.get(), reinterpret_cast<sockaddr *>(&name), sizeof name) < 0 ||
+        if (!socket_ ||
+            ::bind(socket_.get(), reinterpret_cast<sockaddr *>(&name), sizeof name) < 0 ||
             ::pipe2(ends, O_CLOEXEC) < 0)
             throw std::runtime_error("cannot make '" + path + "'");
         stop_read_.reset(ends[0]);
@@ -57,7 +58,8 @@ class Marud::Manager {
         return arrived_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
             for (size_t i = 0; i < messages_.size(); ++i)
                 if (messages_[i].find(text) != std::string::npos) {
-                    messages_.erase(messages_.begin(), messages_.begin() + static_cast<long>(i) + 1);
+                    messages_.erase(messages_.begin(),
+                                    messages_.begin() + static_cast<long>(i) + 1);
                     return true;
                 }
             return false;
@@ -104,7 +106,8 @@ class Marud::Manager {
         std::string message(text, static_cast<size_t>(got));
         std::vector<UniqueFd> fds;
         for (cmsghdr *c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
-            size_t count = c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+            size_t count =
+                c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
             for (size_t i = 0; i < count; ++i) {
                 int fd;
                 std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
@@ -147,7 +150,7 @@ const std::string kListenPid = "LISTEN_PID=0000000000";
 struct Launch {
     std::vector<std::string> words, variables;
     std::vector<char *> argv, envp;
-    std::vector<int> fds;  // to become 3, 4, ...
+    std::vector<int> fds;        // to become 3, 4, ...
     char *pid_digits = nullptr;  // of LISTEN_PID
     int log = -1;
     std::string binary;

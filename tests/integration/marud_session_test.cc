@@ -248,8 +248,9 @@ TEST(MarudSession, AWorkerStoresAndFindsAndItsSegmentIsSealedBehindIt) {
     ASSERT_EQ(worker.set_up(), Status::Ok) << worker.client().message();
     EXPECT_EQ(worker.probe(1), 1u);
     EXPECT_EQ(worker.probe(2), 0u);
-    EXPECT_EQ(::mmap(nullptr, kSegment, PROT_READ | PROT_WRITE, MAP_SHARED, worker.segment_fd(0), 0),
-              MAP_FAILED);
+    EXPECT_EQ(
+        ::mmap(nullptr, kSegment, PROT_READ | PROT_WRITE, MAP_SHARED, worker.segment_fd(0), 0),
+        MAP_FAILED);
     EXPECT_EQ(::ftruncate(worker.segment_fd(0), 0), -1);
     EXPECT_EQ(errno, EPERM);
     EXPECT_EQ(reserved_bytes(marud), 2 * kSegment);
@@ -353,7 +354,8 @@ TEST_P(Restarted, MarudAnswersHitsForWhatAnAttachedWorkerHolds) {
         EXPECT_EQ(reserved_bytes(marud), 2 * kSegment) << "charged from the first moment";
         bool passed = false;
         ASSERT_EQ(worker.attach(epoch, 1, 0, &passed), Status::Ok)
-            << worker.client().message() << "\n" << marud.log();
+            << worker.client().message() << "\n"
+            << marud.log();
         EXPECT_EQ(passed, !GetParam()) << "segments come from the fd store, or from the worker";
         EXPECT_NE(worker.client().epoch(), epoch);
         EXPECT_EQ(worker.probe(1), 1u);

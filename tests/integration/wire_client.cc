@@ -10,8 +10,7 @@
 
 namespace maru::test {
 
-WireClient::WireClient(const std::string &path)
-    : buffer_(new std::byte[wire::kMaxFrameBytes]) {
+WireClient::WireClient(const std::string &path) : buffer_(new std::byte[wire::kMaxFrameBytes]) {
     auto socket = wire::connect_seqpacket(path, monotonic_ns() + 5'000'000'000);
     if (!socket)
         throw std::runtime_error(describe(socket.error()));
@@ -51,8 +50,8 @@ const wire::ServerMessage *WireClient::receive(int timeout_ms) {
 
 const wire::Reply *WireClient::wait_reply(uint64_t id, int timeout_ms) {
     int64_t deadline = monotonic_ns() + int64_t{timeout_ms} * 1'000'000;
-    while (const wire::ServerMessage *message = receive(static_cast<int>(
-               std::max<int64_t>(deadline - monotonic_ns(), 0) / 1'000'000))) {
+    while (const wire::ServerMessage *message = receive(
+               static_cast<int>(std::max<int64_t>(deadline - monotonic_ns(), 0) / 1'000'000))) {
         if (const auto *event = std::get_if<wire::Event>(message)) {
             events_.push_back(event->kind);
             continue;
@@ -97,8 +96,8 @@ bool WireClient::wait_event(wire::EventKind kind, int timeout_ms) {
             events_.erase(found);
             return true;
         }
-        const wire::ServerMessage *message = receive(
-            static_cast<int>(std::max<int64_t>(deadline - monotonic_ns(), 0) / 1'000'000));
+        const wire::ServerMessage *message =
+            receive(static_cast<int>(std::max<int64_t>(deadline - monotonic_ns(), 0) / 1'000'000));
         if (!message)
             return false;
         if (const auto *event = std::get_if<wire::Event>(message))

@@ -1,6 +1,7 @@
 // A client that speaks the wire and nothing more: what libmaru hides, a test of marud wants to see.
 //
-// One request at a time; events that arrive meanwhile are kept. A reply is valid until the next call.
+// One request at a time; events that arrive meanwhile are kept. A reply is valid until the next
+// call.
 #pragma once
 
 #include <deque>

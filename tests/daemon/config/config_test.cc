@@ -40,18 +40,23 @@ INSTANTIATE_TEST_SUITE_P(
     Table, BadConfigs,
     testing::Values(
         // unknown names, with the nearest one
-        BadConfig{"[sessions]\ntimeot = \"3s\"\n", "m.toml:2: ",
-                  "unknown key 'timeot' in [sessions]; the nearest known one is 'timeout' in [sessions]"},
-        BadConfig{"[cpu]\n\ncpu_poolsize = \"1G\"\n", "m.toml:3: ", "unknown key 'cpu_poolsize' in [cpu]"},
+        BadConfig{
+            "[sessions]\ntimeot = \"3s\"\n", "m.toml:2: ",
+            "unknown key 'timeot' in [sessions]; the nearest known one is 'timeout' in [sessions]"},
+        BadConfig{"[cpu]\n\ncpu_poolsize = \"1G\"\n",
+                  "m.toml:3: ", "unknown key 'cpu_poolsize' in [cpu]"},
         BadConfig{"[cpu]\nhostbytes = 1\n", "m.toml:2: ", "'host_bytes' in [cpu]"},
-        BadConfig{"[sesions]\ntimeout = \"3s\"\nmax = 4\n", "m.toml:1: ",
-                  "unknown table [sesions]; the nearest known one is [sessions]"},
+        BadConfig{"[sesions]\ntimeout = \"3s\"\nmax = 4\n",
+                  "m.toml:1: ", "unknown table [sesions]; the nearest known one is [sessions]"},
         // wrong nesting
         BadConfig{"timeout = \"3s\"\n", "m.toml:1: ",
-                  "unknown key 'timeout' outside of a table; the nearest known one is 'timeout' in [sessions]"},
+                  "unknown key 'timeout' outside of a table; the nearest known one is 'timeout' in "
+                  "[sessions]"},
         BadConfig{"[daemon]\ntimeout = \"3s\"\n", "m.toml:2: ", "'timeout' in [sessions]"},
-        BadConfig{"[daemon.socket]\npath = \"/x\"\n", "m.toml:1: ", "'socket' in [daemon] is a table"},
-        BadConfig{"[daemon]\nsocket = \"/a\"\n[daemon.sub]\nx = 1\n", "m.toml:3: ", "unknown key 'sub'"},
+        BadConfig{"[daemon.socket]\npath = \"/x\"\n",
+                  "m.toml:1: ", "'socket' in [daemon] is a table"},
+        BadConfig{"[daemon]\nsocket = \"/a\"\n[daemon.sub]\nx = 1\n",
+                  "m.toml:3: ", "unknown key 'sub'"},
         // duplicates, and what is not TOML
         BadConfig{"[cpu]\nhost_bytes = 1073741824\nhost_bytes = 2\n", "m.toml:3: ", "host_bytes"},
         BadConfig{"[cpu]\nhost_bytes = \n", "m.toml:2: ", ""},
@@ -85,18 +90,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"[cpu]\nsegment_bytes = 1000001\n", "m.toml:2: ", "not a multiple of 4096"},
         BadConfig{"[cpu]\nsegment_bytes = \"auto\"\n", "m.toml:2: ", "auto"},
         // ranges
-        BadConfig{"[sessions]\ntimeout = \"1ms\"\n", "m.toml:2: ", "'1ms' is out of range: allowed is 200ms to 3600s"},
+        BadConfig{"[sessions]\ntimeout = \"1ms\"\n",
+                  "m.toml:2: ", "'1ms' is out of range: allowed is 200ms to 3600s"},
         BadConfig{"[sessions]\nmax = 0\n", "m.toml:2: ", "allowed is 1 to 1000000"},
         BadConfig{"[sessions]\nin_flight = 257\n", "m.toml:2: ", "allowed is 1 to 256"},
         BadConfig{"[daemon]\nspin_us = 1001\n", "m.toml:2: ", "allowed is 0 to 1000"},
         // rules between keys
-        BadConfig{"[cpu]\nhost_bytes = \"8G\"\nuid_bytes = \"9G\"\n", "m.toml:3: ",
-                  "cpu.uid_bytes (9GiB) is above cpu.host_bytes (8GiB)"},
+        BadConfig{"[cpu]\nhost_bytes = \"8G\"\nuid_bytes = \"9G\"\n",
+                  "m.toml:3: ", "cpu.uid_bytes (9GiB) is above cpu.host_bytes (8GiB)"},
         BadConfig{"[cpu]\nuid_bytes = \"100G\"\n", "m.toml:2: ", "above cpu.host_bytes (32GiB)"},
-        BadConfig{"[cpu]\nhost_bytes = \"8G\"\nworker_bytes = \"9G\"\n", "m.toml:3: ",
-                  "cpu.worker_bytes (9GiB) is above cpu.uid_bytes (8GiB)"},
-        BadConfig{"[sessions]\ntimeout = \"10s\"\nheartbeat = \"6s\"\n", "m.toml:3: ",
-                  "above half of sessions.timeout (10s)"}));
+        BadConfig{"[cpu]\nhost_bytes = \"8G\"\nworker_bytes = \"9G\"\n",
+                  "m.toml:3: ", "cpu.worker_bytes (9GiB) is above cpu.uid_bytes (8GiB)"},
+        BadConfig{"[sessions]\ntimeout = \"10s\"\nheartbeat = \"6s\"\n",
+                  "m.toml:3: ", "above half of sessions.timeout (10s)"}));
 
 TEST(Config, EveryProblemIsTold) {
     ParsedConfig parsed = resolve("[daemon]\nspim_us = 1\n[sessions]\nmax = 0\n[nope]\n");
@@ -108,9 +114,9 @@ TEST(Config, EveryProblemIsTold) {
 
 TEST(Config, SizesAreBinaryAndOneParserReadsThem) {
     const std::pair<const char *, uint64_t> kSizes[] = {
-        {"\"8G\"", 8589934592},     {"\"8g\"", 8589934592},  {"\"8GiB\"", 8589934592},
-        {"\"512M\"", 536870912},    {"\"1024K\"", 1048576},  {"\"1.5G\"", 1610612736},
-        {"\"16 MiB\"", 16777216},   {"1048576", 1048576},    {"\"8GB\"", 8589934592},
+        {"\"8G\"", 8589934592},   {"\"8g\"", 8589934592}, {"\"8GiB\"", 8589934592},
+        {"\"512M\"", 536870912},  {"\"1024K\"", 1048576}, {"\"1.5G\"", 1610612736},
+        {"\"16 MiB\"", 16777216}, {"1048576", 1048576},   {"\"8GB\"", 8589934592},
     };
     for (auto [text, bytes] : kSizes) {
         ParsedConfig parsed = parse(std::string("[cpu]\nhost_bytes = ") + text + "\n");
@@ -138,7 +144,8 @@ TEST(Config, QuotaOfAUidLimitsItsWorkersByDefault) {
 
 TEST(Config, PrintedValuesReadBackTheSame) {
     ParsedConfig parsed = resolve(
-        "[daemon]\nsocket = \"/tmp/a \\\"b\\\" \\\\ \\u0001.sock\"\nsocket_mode = \"0640\"\nlog_level = \"debug\"\n"
+        "[daemon]\nsocket = \"/tmp/a \\\"b\\\" \\\\ \\u0001.sock\"\nsocket_mode = "
+        "\"0640\"\nlog_level = \"debug\"\n"
         "[sessions]\ntimeout = \"1.5s\"\n[cpu]\nhost_bytes = 1048577\n");
     ASSERT_TRUE(parsed.errors.empty()) << testing::PrintToString(parsed.errors);
     std::string printed = print_config(parsed.config);
@@ -170,7 +177,8 @@ TEST(Config, InstalledFileIsTheTableWithEveryKeyCommentedOut) {
     EXPECT_EQ(print_config(parse(text.str()).config), print_config(default_config()));
     std::string opened;
     for (std::string line; std::getline(text, line);)
-        opened += (line.size() > 1 && line[0] == '#' && line[1] != ' ' ? line.substr(1) : line) + "\n";
+        opened +=
+            (line.size() > 1 && line[0] == '#' && line[1] != ' ' ? line.substr(1) : line) + "\n";
     ParsedConfig parsed = parse(opened);
     EXPECT_TRUE(parsed.errors.empty()) << testing::PrintToString(parsed.errors);
     EXPECT_EQ(print_config(parsed.config), print_config(default_config()));

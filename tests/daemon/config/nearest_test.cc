@@ -15,9 +15,7 @@ TEST(Nearest, CountsInsertionsDeletionsChangesAndSwaps) {
     EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
-TEST(Nearest, LongNamesAreCut) {
-    EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u);
-}
+TEST(Nearest, LongNamesAreCut) { EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u); }
 
 }  // namespace
 }  // namespace maru

@@ -32,9 +32,13 @@ TEST(Arguments, AreTakenInBothSpellings) {
 }
 
 TEST(Arguments, WrongOnesAreNamed) {
-    for (const std::vector<std::string> &words : std::vector<std::vector<std::string>>{
-             {"--sokcet", "/s"}, {"serve"}, {"--socket"}, {"--config="}, {"--user=yes"},
-             {"--socket", "relative"}}) {
+    for (const std::vector<std::string> &words :
+         std::vector<std::vector<std::string>>{{"--sokcet", "/s"},
+                                               {"serve"},
+                                               {"--socket"},
+                                               {"--config="},
+                                               {"--user=yes"},
+                                               {"--socket", "relative"}}) {
         auto a = parse(words);
         ASSERT_FALSE(a) << words[0];
         EXPECT_THAT(a.error().message, testing::HasSubstr(words[0].substr(0, words[0].find('='))));

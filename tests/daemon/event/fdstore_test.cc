@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "tests/daemon/event/fake_manager.h"
 #include "libmaru/wire/packet_socket.h"
+#include "tests/daemon/event/fake_manager.h"
 #include "tests/daemon/event/temp_dir.h"
 
 namespace maru {
@@ -102,8 +102,8 @@ TEST(FdStore, WithoutAStoreNothingIsSent) {
 }
 
 TEST(FdStore, SegmentNamesReadBackAndNothingElseDoes) {
-    for (SegmentRef ref : {SegmentRef{1, 0}, SegmentRef{UINT64_MAX, UINT32_MAX},
-                           SegmentRef{0x0102030405060708, 42}})
+    for (SegmentRef ref :
+         {SegmentRef{1, 0}, SegmentRef{UINT64_MAX, UINT32_MAX}, SegmentRef{0x0102030405060708, 42}})
         EXPECT_EQ(parse_segment_fd_name(segment_fd_name(ref)), ref);
     for (const char *name :
          {"", "seg-", "seg-0000abcd00000007", "seg-0000abcd00000007-", "seg-0000abcd00000007-03",
@@ -126,8 +126,8 @@ TEST(FdStore, WhatThePredecessorLeftIsSortedAndTheRestIsClosed) {
         fds.push_back(any_file());
     int unknown = fds[3].get(), twice = fds[4].get();
     PassedDescriptors sorted = sort_passed_descriptors(
-        std::move(fds), {"marud.socket", "seg-0000000100000002-0", "pid-7-9", "stored",
-                         "seg-0000000100000002-0"});
+        std::move(fds),
+        {"marud.socket", "seg-0000000100000002-0", "pid-7-9", "stored", "seg-0000000100000002-0"});
     EXPECT_EQ(sorted.listeners.size(), 1u);
     EXPECT_EQ(sorted.stored.size(), 2u);
     EXPECT_TRUE(sorted.stored.contains("seg-0000000100000002-0"));

@@ -113,10 +113,17 @@ TEST(SessionRecord, AnotherVersionWithAGoodChecksumIsRefusedByItsLine) {
     std::string body = text.substr(0, text.rfind("end "));
     ASSERT_EQ(sealed(body), text);
     const std::pair<std::string, std::string> kChanges[] = {
-        {"maru-session 1", "maru-session 2"}, {"fenced 1", "fenced 2"}, {"uid 1000", "uid 01000"},
-        {"uid 1000", "uid -1"},               {"role 0", "role 7"},     {"pools 2", "pools 3"},
-        {"pools 2", "pools 1"},               {"pid 4242", "pid 4294967296"},
-        {"token ff", "token f"},              {"engine ", "engines "},  {"start 123456789", "start"},
+        {"maru-session 1", "maru-session 2"},
+        {"fenced 1", "fenced 2"},
+        {"uid 1000", "uid 01000"},
+        {"uid 1000", "uid -1"},
+        {"role 0", "role 7"},
+        {"pools 2", "pools 3"},
+        {"pools 2", "pools 1"},
+        {"pid 4242", "pid 4294967296"},
+        {"token ff", "token f"},
+        {"engine ", "engines "},
+        {"start 123456789", "start"},
     };
     for (const auto &[from, to] : kChanges) {
         std::string bad = body;
