@@ -146,7 +146,7 @@ void Service::Impl::remove_pool(Pool &pool) {
             ++refused_segments;
         }
     }
-    if (refused_bytes) {
+    if (refused_bytes && pool.charge.held()) {
         effects.log(4,
                     std::to_string(refused_bytes) + " bytes of " + person(owner) +
                         " carry F_SEAL_SEAL and cannot be proven free: they stay charged to uid " +

@@ -6,11 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <utility>
 
 #include "daemon/directory/directory.h"
 #include "daemon/session/session_state.h"
@@ -41,23 +40,33 @@ class EngineRegistry {
     static constexpr HolderIndex kNobody = 0;
 
     HolderIndex holder(uint32_t uid, std::string_view engine) const {
-        auto found = holders_.find(std::tuple<uint32_t, std::string_view>(uid, engine));
+        auto found = holders_.find(Name{uid, engine});
         return found == holders_.end() ? kNobody : found->second;
     }
     void take(uint32_t uid, std::string_view engine, HolderIndex holder) {
-        holders_[{uid, std::string(engine)}] = holder;
+        holders_[Key{uid, std::string(engine)}] = holder;
     }
     // Does nothing when somebody else holds it by now.
     void leave(uint32_t uid, std::string_view engine, HolderIndex holder) {
-        auto found = holders_.find(std::tuple<uint32_t, std::string_view>(uid, engine));
+        auto found = holders_.find(Name{uid, engine});
         if (found != holders_.end() && found->second == holder)
             holders_.erase(found);
     }
     size_t size() const { return holders_.size(); }
 
   private:
-    // std::less<> compares a string_view key without making a string: scheduler probes look up here.
-    std::map<std::tuple<uint32_t, std::string>, HolderIndex, std::less<>> holders_;
+    using Key = std::pair<uint32_t, std::string>;
+    using Name = std::pair<uint32_t, std::string_view>;
+    // Looks a string_view up without making a string of it: scheduler probes come here.
+    struct Before {
+        using is_transparent = void;
+        template <typename A, typename B>
+        bool operator()(const A &a, const B &b) const {
+            return a.first != b.first ? a.first < b.first
+                                      : std::string_view(a.second) < std::string_view(b.second);
+        }
+    };
+    std::map<Key, HolderIndex, Before> holders_;
 };
 
 }  // namespace maru
