@@ -33,8 +33,7 @@ wire::Usage Service::Impl::usage_of(const Pool &pool) const {
     usage.reserved_bytes = pool.charge.bytes();
     usage.allocated_bytes =
         std::max(known, std::min(pool.gauge.allocated_bytes, pool.capacity_bytes));
-    usage.quarantined_bytes =
-        std::min(pool.gauge.quarantined_bytes, usage.allocated_bytes - known);
+    usage.quarantined_bytes = std::min(pool.gauge.quarantined_bytes, usage.allocated_bytes - known);
     usage.populated_bytes = std::min(pool.gauge.populated_bytes, pool.capacity_bytes);
     usage.pinned_bytes = std::min(pool.gauge.pinned_bytes, pool.capacity_bytes);
     return usage;
@@ -157,8 +156,7 @@ void Service::Impl::tell_owners(std::vector<RetiredReplica> &retired) {
         return std::pair(a.pool, a.has_readers) < std::pair(b.pool, b.has_readers);
     });
     auto send = [&](const Session &owner, wire::EventKind kind) {
-        bool there =
-            owner.state == SessionState::Attached || owner.state == SessionState::Silent;
+        bool there = owner.state == SessionState::Attached || owner.state == SessionState::Silent;
         if (there && !names.empty())
             effects.event(owner.connection, {kind, names, {}});
         names.clear();

@@ -16,29 +16,30 @@ std::string Service::Impl::why_not(const Pool &pool, const Directory::ReplicaVie
     std::string ago = seconds_text(now - owner.state_since) + " ago";
     if (!target || &owner != target) {
         switch (owner.state) {
-        case SessionState::Exiting:
-            return "its owner exited " + ago + "; its memory is being proven free";
-        case SessionState::Fenced:
-            return "its owner was fenced " + ago + ": another worker has the engine";
-        default:
-            return "private to engine '" + owner.engine + "' (uid " + std::to_string(owner.uid) +
-                   ")";
+            case SessionState::Exiting:
+                return "its owner exited " + ago + "; its memory is being proven free";
+            case SessionState::Fenced:
+                return "its owner was fenced " + ago + ": another worker has the engine";
+            default:
+                return "private to engine '" + owner.engine + "' (uid " +
+                       std::to_string(owner.uid) + ")";
         }
     }
     switch (owner.state) {
-    case SessionState::Attached:
-        break;
-    case SessionState::Silent:
-        return "its owner has been silent since " + seconds_text(now - owner.last_heard) + " ago";
-    case SessionState::Detached:
-        return "its owner detached " + ago;
-    case SessionState::Attaching:
-    case SessionState::Restoring:
-        return "its owner is re-attaching since " + ago;
-    case SessionState::Recorded:
-        return "its owner is expected back after the restart of marud " + ago;
-    default:
-        return "its owner is " + std::string(session_state_name(owner.state));
+        case SessionState::Attached:
+            break;
+        case SessionState::Silent:
+            return "its owner has been silent since " + seconds_text(now - owner.last_heard) +
+                   " ago";
+        case SessionState::Detached:
+            return "its owner detached " + ago;
+        case SessionState::Attaching:
+        case SessionState::Restoring:
+            return "its owner is re-attaching since " + ago;
+        case SessionState::Recorded:
+            return "its owner is expected back after the restart of marud " + ago;
+        default:
+            return "its owner is " + std::string(session_state_name(owner.state));
     }
     if (pool.state != PoolState::Open)
         return "its pool is closing";
@@ -78,8 +79,8 @@ void Service::Impl::on(Call &call, const wire::ExplainRequest &request) {
                                    view.state == ReplicaState::Ready ? "ready" : "retiring",
                                    eligible, eligible ? "readable" : reason});
     }
-    std::string engine = "engine '" + std::string(request.engine) + "' (uid " +
-                         std::to_string(uid) + ")";
+    std::string engine =
+        "engine '" + std::string(request.engine) + "' (uid " + std::to_string(uid) + ")";
     if (!target || target->state != SessionState::Attached)
         answer.summary = "miss: no worker is attached to " + engine;
     else if (answer.hit)

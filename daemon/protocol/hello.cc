@@ -71,8 +71,8 @@ void Service::Impl::on(Call &call, const wire::HelloRequest &request) {
     answer.limits.ledger_items = config.max_ledger_items;
     answer.limits.leases = config.max_leases_per_session;
     answer.limits.heartbeat_ms = config.heartbeat_ms;
-    answer.limits.session_timeout_ms = static_cast<uint32_t>(
-        std::min<TimeNs>(config.session_timeout / kMillisecond, UINT32_MAX));
+    answer.limits.session_timeout_ms =
+        static_cast<uint32_t>(std::min<TimeNs>(config.session_timeout / kMillisecond, UINT32_MAX));
     answer.limits.spin_us = config.spin_us;
     answer.version = config.version;
     reply(call, std::move(answer));

@@ -28,8 +28,8 @@ std::string Service::Impl::check_invariants() const {
         if (std::find(owner.pools.begin(), owner.pools.end(), pool.index) == owner.pools.end())
             fail(who + "its owner does not know it");
         if (pool.charge.bytes() != pool.capacity_bytes)
-            fail(who + std::to_string(pool.charge.bytes()) + " bytes are charged for a capacity of " +
-                 std::to_string(pool.capacity_bytes));
+            fail(who + std::to_string(pool.charge.bytes()) +
+                 " bytes are charged for a capacity of " + std::to_string(pool.capacity_bytes));
         if (pool.visible != (owner.state == SessionState::Attached))
             fail(who + "visible does not fit an owner that is " + session_state_name(owner.state));
         bool ending = owner.state == SessionState::Fenced || owner.state == SessionState::Exiting;
@@ -47,8 +47,8 @@ std::string Service::Impl::check_invariants() const {
                          segment.state == SegmentState::Sealing ||
                          segment.state == SegmentState::Proving;
             mapped |= segment.state == SegmentState::StillMapped;
-            if (segment.held && (segment.state == SegmentState::Proven ||
-                                 segment.state == SegmentState::None))
+            if (segment.held &&
+                (segment.state == SegmentState::Proven || segment.state == SegmentState::None))
                 fail(who + "a segment is held that should be dropped");
         }
         if (pool.state == PoolState::Orphaned && !undecided && !(mapped && pool.retry_at))
@@ -66,10 +66,9 @@ std::string Service::Impl::check_invariants() const {
 
     sessions.each([&](const Session &session) {
         std::string who = "session " + std::to_string(session.id) + ": ";
-        bool connected = session.state == SessionState::Attached ||
-                         session.state == SessionState::Silent ||
-                         session.state == SessionState::Attaching ||
-                         session.state == SessionState::Restoring;
+        bool connected =
+            session.state == SessionState::Attached || session.state == SessionState::Silent ||
+            session.state == SessionState::Attaching || session.state == SessionState::Restoring;
         auto found = connections.find(session.connection);
         if (connected != (found != connections.end()))
             fail(who + "its connection does not fit the state " +
@@ -78,7 +77,8 @@ std::string Service::Impl::check_invariants() const {
             fail(who + "its connection belongs to another");
         if (session.account.bytes != of_session[&session])
             fail(who + "its grant does not add up");
-        if (!session.worker() && (!session.pools.empty() || directory.holder_leases(session.holder)))
+        if (!session.worker() &&
+            (!session.pools.empty() || directory.holder_leases(session.holder)))
             fail(who + "a scheduler has memory");
         bool gone = session.state == SessionState::Exiting || session.fenced;
         bool holds = engines.holder(session.uid, session.engine) == session.holder;

@@ -1,7 +1,8 @@
 // Listings, a page at a time.
 //
-// A page has at most kMaxListRows rows and fits in a frame; it walks a bounded number of entries, so
-// a page may be empty although more follow. Rows of other uids are left out for everybody but admins.
+// A page has at most kMaxListRows rows and fits in a frame; it walks a bounded number of entries,
+// so a page may be empty although more follow. Rows of other uids are left out for everybody but
+// admins.
 #include <algorithm>
 
 #include "daemon/protocol/service_impl.h"
@@ -19,25 +20,25 @@ uint64_t ms(TimeNs duration) {
 
 const char *pool_state_name(PoolState state) {
     switch (state) {
-    case PoolState::Open:
-        return "open";
-    case PoolState::Closing:
-        return "closing";
-    case PoolState::Finishing:
-    case PoolState::Orphaned:
-        return "proving";
+        case PoolState::Open:
+            return "open";
+        case PoolState::Closing:
+            return "closing";
+        case PoolState::Finishing:
+        case PoolState::Orphaned:
+            return "proving";
     }
     return "?";
 }
 
 const char *replica_state_name(ReplicaState state) {
     switch (state) {
-    case ReplicaState::Ready:
-        return "ready";
-    case ReplicaState::Retiring:
-        return "retiring";
-    case ReplicaState::Free:
-        break;
+        case ReplicaState::Ready:
+            return "ready";
+        case ReplicaState::Retiring:
+            return "retiring";
+        case ReplicaState::Free:
+            break;
     }
     return "free";
 }
@@ -51,23 +52,23 @@ std::string command_of(const Session &session) {
 void Service::Impl::on(Call &call, const wire::ListRequest &request) {
     NamespaceIndex ns = 0;
     switch (request.kind) {
-    case wire::ListKind::Sessions:
-        reply(call, list_sessions(call, request.cursor));
-        return;
-    case wire::ListKind::Pools:
-        reply(call, list_pools(call, request.cursor));
-        return;
-    case wire::ListKind::Namespaces:
-        reply(call, list_namespaces(call, request.cursor));
-        return;
-    case wire::ListKind::Objects:
-        if (request.namespace_id && !namespace_or_refuse(call, request.namespace_id, &ns))
+        case wire::ListKind::Sessions:
+            reply(call, list_sessions(call, request.cursor));
             return;
-        reply(call, list_objects(call, request.cursor, ns));
-        return;
-    case wire::ListKind::Leases:
-        reply(call, list_leases(call, request.cursor));
-        return;
+        case wire::ListKind::Pools:
+            reply(call, list_pools(call, request.cursor));
+            return;
+        case wire::ListKind::Namespaces:
+            reply(call, list_namespaces(call, request.cursor));
+            return;
+        case wire::ListKind::Objects:
+            if (request.namespace_id && !namespace_or_refuse(call, request.namespace_id, &ns))
+                return;
+            reply(call, list_objects(call, request.cursor, ns));
+            return;
+        case wire::ListKind::Leases:
+            reply(call, list_leases(call, request.cursor));
+            return;
     }
     refuse(call, wire::Status::InvalidArgument,
            "kind is " + std::to_string(static_cast<unsigned>(request.kind)) +
@@ -160,7 +161,8 @@ wire::ListReply Service::Impl::list_namespaces(const Call &call, uint64_t cursor
                          [&](uint32_t uid) { return may_see(call, uid); }))
             continue;
         std::string_view text = directory.namespace_text(ns);
-        if (rows.size() == wire::kMaxListRows || (!rows.empty() && bytes + text.size() > kPageBytes))
+        if (rows.size() == wire::kMaxListRows ||
+            (!rows.empty() && bytes + text.size() > kPageBytes))
             break;
         bytes += text.size();
         Directory::NamespaceView view = directory.namespace_view(ns);

@@ -52,7 +52,8 @@ void Service::Impl::bind(Connection &connection, Session &session) {
     session.connection = connection.id;
 }
 
-// Takes the session off its connection, which is closed: whatever is still in it is dropped unheard.
+// Takes the session off its connection, which is closed: whatever is still in it is dropped
+// unheard.
 void Service::Impl::lose_connection(Session &session, std::string_view why) {
     ConnectionId id = session.connection;
     auto found = connections.find(id);
@@ -158,8 +159,8 @@ void Service::Impl::forget(Session &session) {
     sessions.destroy(session);
 }
 
-// Away with nothing that it would come back for: no memory, no lease. Kept for one timeout, so that a
-// short cut of the connection costs nothing, and then forgotten, or a process that opens and
+// Away with nothing that it would come back for: no memory, no lease. Kept for one timeout, so that
+// a short cut of the connection costs nothing, and then forgotten, or a process that opens and
 // drops clients would use up its uid's sessions.
 bool Service::Impl::reapable(const Session &session) const {
     return session.state == SessionState::Detached && session.pools.empty();

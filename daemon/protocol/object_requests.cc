@@ -1,7 +1,7 @@
 // Objects: commit, resolve, probe, acquire, release, retire, reclaim.
 //
-// The frequent requests. Nothing here allocates per key: results go into buffers of Service, and the
-// directory allocates nothing on a probe.
+// The frequent requests. Nothing here allocates per key: results go into buffers of Service, and
+// the directory allocates nothing on a probe.
 #include <algorithm>
 #include <cassert>
 
@@ -9,7 +9,8 @@
 
 namespace maru {
 
-// ---- operations ----------------------------------------------------------------------------------
+// ---- operations
+// ----------------------------------------------------------------------------------
 
 // A whole batch is within the ledger's reach, or the request is refused and nothing of it was run.
 bool Service::Impl::operations_fit(const Call &call, uint64_t first, size_t count) {
@@ -62,8 +63,8 @@ void Service::Impl::on(Call &call, const wire::CommitRequest &request) {
         }
     }
     for (size_t i = 0; i < request.items.size(); ++i)
-        commit_results[i] = commit_one(session, ns, request.namespace_id, request.first_op + i,
-                                       request.items[i]);
+        commit_results[i] =
+            commit_one(session, ns, request.namespace_id, request.first_op + i, request.items[i]);
     reply(call, wire::CommitReply{std::span(commit_results).first(request.items.size())});
 }
 
@@ -105,8 +106,8 @@ void Service::Impl::on(Call &call, const wire::ResolveRequest &request) {
             // It may still be on its way, over the connection that this session was opened over.
             commit_results[i] = {0, wire::Status::Unknown, 0};
         } else {
-            // Its connection is closed, and what that had not delivered is dropped: from now on this
-            // id is refused, so that the answer stays true.
+            // Its connection is closed, and what that had not delivered is dropped: from now on
+            // this id is refused, so that the answer stays true.
             session.ledger.record_absent(op);
             commit_results[i] = {0, wire::Status::Absent, 0};
         }
@@ -114,7 +115,8 @@ void Service::Impl::on(Call &call, const wire::ResolveRequest &request) {
     reply(call, wire::ResolveReply{std::span(commit_results).first(request.count)});
 }
 
-// ---- lookup --------------------------------------------------------------------------------------
+// ---- lookup
+// --------------------------------------------------------------------------------------
 
 bool Service::Impl::manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
                                   uint64_t max_objects) {
@@ -179,7 +181,8 @@ void Service::Impl::on(Call &call, const wire::AcquireRequest &request) {
     reply(call, wire::AcquireReply{results});
 }
 
-// ---- the end of leases and replicas --------------------------------------------------------------
+// ---- the end of leases and replicas
+// --------------------------------------------------------------
 
 void Service::Impl::on(Call &call, const wire::ReleaseRequest &request) {
     Session &session = *call.session();
@@ -220,8 +223,8 @@ void Service::Impl::on(Call &call, const wire::ReclaimAckRequest &request) {
     reply_statuses(call, request.items.size());
 }
 
-// Replicas that lost their last reader: their owners may free them. An owner that is not there is told
-// when it is back.
+// Replicas that lost their last reader: their owners may free them. An owner that is not there is
+// told when it is back.
 void Service::Impl::distribute_drained() {
     std::vector<DrainedReplica> drained = directory.take_drained();
     size_t i = 0;
@@ -230,16 +233,15 @@ void Service::Impl::distribute_drained() {
         Session *owner = pool && pool->state == PoolState::Open ? pool->owner : nullptr;
         names.clear();
         PoolIndex index = drained[i].pool;
-        for (; i < drained.size() && drained[i].pool == index &&
-               names.size() < wire::kMaxBatchItems;
+        for (;
+             i < drained.size() && drained[i].pool == index && names.size() < wire::kMaxBatchItems;
              ++i)
             names.push_back(drained[i].name);
         if (!owner || owner->state == SessionState::Exiting || owner->fenced)
             continue;  // its pages go with the pool, not one by one
         for (const wire::ReplicaName &name : names)
             owner->reclaimable[name.replica] = {name.generation, index};
-        bool there =
-            owner->state == SessionState::Attached || owner->state == SessionState::Silent;
+        bool there = owner->state == SessionState::Attached || owner->state == SessionState::Silent;
         if (there && owner->connection)
             effects.event(owner->connection, {wire::EventKind::Reclaim, names, {}});
     }

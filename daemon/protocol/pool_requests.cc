@@ -24,11 +24,11 @@ constexpr uint64_t kMaxCapacity = 1ull << 60;
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// The first of 2^40 generations that are this pool's alone: 24 bits say which pool, counted on from a
-// place that the (random) epoch gives, so that neither another pool of this life nor, but for one
+// The first of 2^40 generations that are this pool's alone: 24 bits say which pool, counted on from
+// a place that the (random) epoch gives, so that neither another pool of this life nor, but for one
 // chance in 2^24, one of another life hands out the same generation. A worker that allocates a
-// million times a second needs 12 days to leave its range, and then only loses that distinction: in its
-// own pool generations still only grow.
+// million times a second needs 12 days to leave its range, and then only loses that distinction: in
+// its own pool generations still only grow.
 uint64_t first_generation(uint32_t epoch, uint32_t number) {
     uint64_t base = (epoch * 0x9e3779b97f4a7c15ull) >> 40;
     return (((base + number) & 0xffffff) << 40) | 1;
@@ -75,14 +75,14 @@ std::string bad_field(const wire::OpenPoolRequest &request) {
 
 wire::Status status_of(const Error &error) {
     switch (error.code) {
-    case ENOMEM:
-    case ENOSPC:
-        return wire::Status::NoMemory;
-    case EMFILE:
-    case ENFILE:
-        return wire::Status::FdLimit;
-    default:
-        return wire::Status::Internal;
+        case ENOMEM:
+        case ENOSPC:
+            return wire::Status::NoMemory;
+        case EMFILE:
+        case ENFILE:
+            return wire::Status::FdLimit;
+        default:
+            return wire::Status::Internal;
     }
 }
 
@@ -116,10 +116,10 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
         return;
     }
     uint64_t page = request.page_bytes;
-    uint64_t unit =
-        request.huge_pages == wire::HugePages::Off ? page : std::max(page, kHugePage);
+    uint64_t unit = request.huge_pages == wire::HugePages::Off ? page : std::max(page, kHugePage);
     uint64_t capacity = round_up(request.capacity_bytes, unit);
-    uint64_t segment = std::min(round_up(std::max<uint64_t>(config.segment_bytes, 1), unit), capacity);
+    uint64_t segment =
+        std::min(round_up(std::max<uint64_t>(config.segment_bytes, 1), unit), capacity);
     uint64_t segments = (capacity + segment - 1) / segment;
     auto charge = quota.charge_pool(session.uid, session.account, capacity, segments);
     if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
@@ -242,23 +242,23 @@ void Service::Impl::on(Call &call, const wire::SegmentMappedRequest &request) {
     }
     Segment &segment = pool->segments[request.segment];
     switch (segment.state) {
-    case SegmentState::Granted:
-        ok(call);
-        break;
-    case SegmentState::Created:
-        if (!defer(call, segment.waiters))
-            return;
-        segment.state = SegmentState::Sealing;
-        effects.seal_segment({pool->id, request.segment});
-        break;
-    case SegmentState::Sealing:
-        defer(call, segment.waiters);
-        break;
-    default:
-        refuse(call, wire::Status::InvalidArgument,
-               "segment " + std::to_string(request.segment) +
-                   " was not granted: ask GrantSegment for it first");
-        break;
+        case SegmentState::Granted:
+            ok(call);
+            break;
+        case SegmentState::Created:
+            if (!defer(call, segment.waiters))
+                return;
+            segment.state = SegmentState::Sealing;
+            effects.seal_segment({pool->id, request.segment});
+            break;
+        case SegmentState::Sealing:
+            defer(call, segment.waiters);
+            break;
+        default:
+            refuse(call, wire::Status::InvalidArgument,
+                   "segment " + std::to_string(request.segment) +
+                       " was not granted: ask GrantSegment for it first");
+            break;
     }
 }
 
@@ -286,22 +286,23 @@ void Service::Impl::on_segment_sealed(SegmentRef ref, const Result<void> &result
         conclude_proof(*pool);
 }
 
-// ---- close ---------------------------------------------------------------------------------------
+// ---- close
+// ---------------------------------------------------------------------------------------
 
 void Service::Impl::on(Call &call, const wire::ClosePoolRequest &request) {
     Pool *pool = own_pool_or_refuse(call, request.pool);
     if (!pool)
         return;
     switch (request.phase) {
-    case wire::ClosePhase::Drain:
-        drain_pool(call, *pool);
-        return;
-    case wire::ClosePhase::Force:
-        force_pool(call, *pool);
-        return;
-    case wire::ClosePhase::Finish:
-        finish_pool(call, *pool);
-        return;
+        case wire::ClosePhase::Drain:
+            drain_pool(call, *pool);
+            return;
+        case wire::ClosePhase::Force:
+            force_pool(call, *pool);
+            return;
+        case wire::ClosePhase::Finish:
+            finish_pool(call, *pool);
+            return;
     }
     refuse(call, wire::Status::InvalidArgument,
            "phase is " + std::to_string(static_cast<unsigned>(request.phase)) +

@@ -1,12 +1,12 @@
 // Proof: a charge returns when F_SEAL_WRITE says that no writable mapping and no pin is left.
 //
 // A pool ends in one of two ways. Finish: its worker says that it has unmapped; asked once, and the
-// worker hears what is left. Orphan: its worker has exited or is fenced; asked again with a doubling
-// delay until it is proven. A refusal (F_SEAL_SEAL) can never be proven: those bytes stay charged to
-// the uid for this life of marud. A segment of an exited process that marud has no descriptor of (no
-// fd store, and marud was restarted) cannot be asked about at all: the exit is the only proof there
-// will ever be. It is private and never handed on, so nobody can read or write wrong bytes through
-// it; keeping the charge would leak it for ever.
+// worker hears what is left. Orphan: its worker has exited or is fenced; asked again with a
+// doubling delay until it is proven. A refusal (F_SEAL_SEAL) can never be proven: those bytes stay
+// charged to the uid for this life of marud. A segment of an exited process that marud has no
+// descriptor of (no fd store, and marud was restarted) cannot be asked about at all: the exit is
+// the only proof there will ever be. It is private and never handed on, so nobody can read or write
+// wrong bytes through it; keeping the charge would leak it for ever.
 #include <algorithm>
 #include <cassert>
 #include <utility>
@@ -39,48 +39,50 @@ void Service::Impl::advance_proof(Pool &pool) {
     for (uint32_t i = 0; i < pool.segments.size(); ++i) {
         Segment &segment = pool.segments[i];
         switch (segment.state) {
-        case SegmentState::Created:
-        case SegmentState::Granted:
-        case SegmentState::StillMapped:
-            if (segment.held) {
-                segment.state = SegmentState::Proving;
-                effects.prove_segment({pool.id, i});
-            } else if (pool.owner->state == SessionState::Exiting) {
-                segment.state = SegmentState::Proven;
-                effects.log(4,
-                            "segment " + std::to_string(i) + " of " + person(*pool.owner) +
-                                ": no descriptor of it is left, its exit is the only proof",
-                            pool.owner->id);
-            } else {
-                segment.state = SegmentState::StillMapped;  // fenced, alive, nothing to ask with
-            }
-            break;
-        default:
-            break;
+            case SegmentState::Created:
+            case SegmentState::Granted:
+            case SegmentState::StillMapped:
+                if (segment.held) {
+                    segment.state = SegmentState::Proving;
+                    effects.prove_segment({pool.id, i});
+                } else if (pool.owner->state == SessionState::Exiting) {
+                    segment.state = SegmentState::Proven;
+                    effects.log(4,
+                                "segment " + std::to_string(i) + " of " + person(*pool.owner) +
+                                    ": no descriptor of it is left, its exit is the only proof",
+                                pool.owner->id);
+                } else {
+                    segment.state =
+                        SegmentState::StillMapped;  // fenced, alive, nothing to ask with
+                }
+                break;
+            default:
+                break;
         }
     }
     conclude_proof(pool);
 }
 
-// Once every answer is in: the pool goes, or it is asked again later. `pool` may be gone afterwards.
+// Once every answer is in: the pool goes, or it is asked again later. `pool` may be gone
+// afterwards.
 void Service::Impl::conclude_proof(Pool &pool) {
     bool mapped = false;
     for (const Segment &segment : pool.segments) {
         switch (segment.state) {
-        case SegmentState::Creating:
-        case SegmentState::Sealing:
-        case SegmentState::Proving:
-            return;
-        case SegmentState::Created:
-        case SegmentState::Granted:
-            // Came in after the question was asked.
-            advance_proof(pool);
-            return;
-        case SegmentState::StillMapped:
-            mapped = true;
-            break;
-        default:
-            break;
+            case SegmentState::Creating:
+            case SegmentState::Sealing:
+            case SegmentState::Proving:
+                return;
+            case SegmentState::Created:
+            case SegmentState::Granted:
+                // Came in after the question was asked.
+                advance_proof(pool);
+                return;
+            case SegmentState::StillMapped:
+                mapped = true;
+                break;
+            default:
+                break;
         }
     }
     if (!mapped) {
@@ -99,8 +101,8 @@ void Service::Impl::conclude_proof(Pool &pool) {
                                         "unmap and unregister it, then Finish again"});
         return;
     }
-    TimeNs longest = pool.owner->state == SessionState::Exiting ? kLastProofDelay
-                                                                : kLastFencedProofDelay;
+    TimeNs longest =
+        pool.owner->state == SessionState::Exiting ? kLastProofDelay : kLastFencedProofDelay;
     pool.retry_at = now + pool.retry_delay;
     pool.retry_delay = std::min(pool.retry_delay * 2, longest);
     note_deadline(pool.retry_at);
@@ -113,17 +115,17 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
         return;
     Segment &segment = pool->segments[ref.segment];
     switch (proof) {
-    case Proof::Proven:
-        segment.state = SegmentState::Proven;
-        drop(*pool, ref.segment);
-        break;
-    case Proof::StillMapped:
-        segment.state = SegmentState::StillMapped;
-        break;
-    case Proof::Refused:
-        segment.state = SegmentState::Refused;
-        drop(*pool, ref.segment);
-        break;
+        case Proof::Proven:
+            segment.state = SegmentState::Proven;
+            drop(*pool, ref.segment);
+            break;
+        case Proof::StillMapped:
+            segment.state = SegmentState::StillMapped;
+            break;
+        case Proof::Refused:
+            segment.state = SegmentState::Refused;
+            drop(*pool, ref.segment);
+            break;
     }
     conclude_proof(*pool);
 }
@@ -133,8 +135,8 @@ void Service::Impl::drop(Pool &pool, uint32_t segment) {
         effects.drop_segment({pool.id, segment});
 }
 
-// Forgets a pool of which nothing is mapped any more, and returns its charge - all but the bytes that
-// were refused a proof. Answers whoever waited for it. `pool` is gone afterwards.
+// Forgets a pool of which nothing is mapped any more, and returns its charge - all but the bytes
+// that were refused a proof. Answers whoever waited for it. `pool` is gone afterwards.
 void Service::Impl::remove_pool(Pool &pool) {
     Session &owner = *pool.owner;
     uint64_t refused_bytes = 0;
@@ -182,9 +184,9 @@ void Service::Impl::remove_pool(Pool &pool) {
 // All pools of an orphaned session are gone. `session` is gone afterwards.
 void Service::Impl::session_proven(Session &session) {
     uint32_t uid = session.uid;
-    effects.log(6, "everything of " + person(session) + ", uid " + std::to_string(uid) +
-                       ", is proven gone",
-                session.id);
+    effects.log(
+        6, "everything of " + person(session) + ", uid " + std::to_string(uid) + ", is proven gone",
+        session.id);
     transition(session, SessionEvent::Proven);
     forget(session);
 }

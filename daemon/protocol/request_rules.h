@@ -1,8 +1,8 @@
 // What each request needs before its handler sees it.
 //
-// One rule per request type, found at compile time: a new request without a rule does not compile, so
-// a check cannot be forgotten. `names` is what the request can name of somebody else; the ownership
-// test has an entry for each that names something.
+// One rule per request type, found at compile time: a new request without a rule does not compile,
+// so a check cannot be forgotten. `names` is what the request can name of somebody else; the
+// ownership test has an entry for each that names something.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace maru {
 
 enum class Need : uint8_t {
-    Fresh,    // the connection has said nothing yet
-    Proof,    // hello is done, and its nonce unanswered
-    Hello,    // hello (and its proof) done; with or without a session
+    Fresh,      // the connection has said nothing yet
+    Proof,      // hello is done, and its nonce unanswered
+    Hello,      // hello (and its proof) done; with or without a session
     NoSession,  // as Hello; what it does with a session that is there already it decides itself
-    Session,  // a session that is whole
-    Joining,  // a session, whole or between Attach and AttachDone
+    Session,    // a session that is whole
+    Joining,    // a session, whole or between Attach and AttachDone
     Attaching,  // only between Attach and AttachDone
 };
 
@@ -33,9 +33,9 @@ struct RequestRule {
 template <typename Request>
 struct RuleOf;  // a request without a rule is refused here, by the compiler
 
-#define MARU_RULE(Type, ...)                                     \
-    template <>                                                  \
-    struct RuleOf<wire::Type##Request> {                         \
+#define MARU_RULE(Type, ...)                                       \
+    template <>                                                    \
+    struct RuleOf<wire::Type##Request> {                           \
         static constexpr RequestRule kRule = {__VA_ARGS__, #Type}; \
     }
 

@@ -1,8 +1,9 @@
-// The next life of marud: what was recorded is charged at once, and believed when its worker is back.
+// The next life of marud: what was recorded is charged at once, and believed when its worker is
+// back.
 //
-// Until its worker has attached, nothing of a record is found and nothing of it is granted to anyone.
-// A worker's word republishes only into its own private pools, into segments whose descriptor marud
-// holds or has checked against the record.
+// Until its worker has attached, nothing of a record is found and nothing of it is granted to
+// anyone. A worker's word republishes only into its own private pools, into segments whose
+// descriptor marud holds or has checked against the record.
 #include <algorithm>
 #include <cassert>
 
@@ -39,12 +40,11 @@ void Service::Impl::save(const Session &session) {
         saved.request_key = pool.request_key;
         saved.first_generation = pool.first_generation;
         for (const Segment &segment : pool.segments) {
-            bool made = segment.state != SegmentState::None &&
-                        segment.state != SegmentState::Creating &&
-                        segment.state != SegmentState::Proven &&
-                        segment.state != SegmentState::Refused;
-            bool unsealed = segment.state == SegmentState::Created ||
-                            segment.state == SegmentState::Sealing;
+            bool made =
+                segment.state != SegmentState::None && segment.state != SegmentState::Creating &&
+                segment.state != SegmentState::Proven && segment.state != SegmentState::Refused;
+            bool unsealed =
+                segment.state == SegmentState::Created || segment.state == SegmentState::Sealing;
             saved.segments.push_back({made, made && !unsealed, segment.huge, segment.identity});
         }
     }
@@ -94,8 +94,8 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
             Segment &segment = pool->segments.emplace_back();
             segment.huge = saved.segments[i].huge;
             segment.identity = saved.segments[i].identity;
-            segment.held = std::find(held.begin(), held.end(), SegmentRef{saved.pool, i}) !=
-                           held.end();
+            segment.held =
+                std::find(held.begin(), held.end(), SegmentRef{saved.pool, i}) != held.end();
             if (saved.segments[i].sealed)
                 segment.state = SegmentState::Granted;
             else if (saved.segments[i].created || segment.held)
@@ -145,8 +145,8 @@ void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
     if (request.capacity_bytes != pool->capacity_bytes ||
         request.segment_bytes != pool->segment_bytes || request.page_bytes != pool->page_bytes) {
         refuse(call, wire::Status::Incompatible,
-               "the record has capacity " + std::to_string(pool->capacity_bytes) + ", segments of " +
-                   std::to_string(pool->segment_bytes) + ", pages of " +
+               "the record has capacity " + std::to_string(pool->capacity_bytes) +
+                   ", segments of " + std::to_string(pool->segment_bytes) + ", pages of " +
                    std::to_string(pool->page_bytes) + " bytes");
         return;
     }
@@ -232,8 +232,7 @@ wire::Status Service::Impl::republish_item(Session &session, const wire::Republi
         return wire::Status::Incompatible;
     if (item.lease_count > leases_left(session))
         return wire::Status::Quota;
-    wire::CommitResult result =
-        directory.republish(ns, pool->index, item.item, item.retiring != 0);
+    wire::CommitResult result = directory.republish(ns, pool->index, item.item, item.retiring != 0);
     if (result.status != wire::Status::Ok)
         return result.status;
     wire::ReplicaName name{result.replica, item.item.generation};
@@ -250,7 +249,8 @@ wire::Status Service::Impl::republish_item(Session &session, const wire::Republi
 }
 
 // A segment that SegmentMapped was not answered for, or that its worker did not pass again, is one
-// the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it anew.
+// the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it
+// anew.
 void Service::Impl::forget_unmapped_segments(Session &session) {
     for (PoolIndex index : session.pools) {
         Pool &pool = *pools.at(index);

@@ -35,7 +35,8 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
     assert(config.epoch != 0);
 }
 
-// ---- answers -------------------------------------------------------------------------------------
+// ---- answers
+// -------------------------------------------------------------------------------------
 
 void Service::Impl::reply(const Call &call, wire::ReplyBody body,
                           std::span<const SegmentRef> segments) {
@@ -106,7 +107,8 @@ void Service::Impl::forget_waiters(Connection &connection) {
     connection.deferred = 0;
 }
 
-// ---- shared checks -------------------------------------------------------------------------------
+// ---- shared checks
+// -------------------------------------------------------------------------------
 
 bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
     const Connection &connection = call.connection;
@@ -115,31 +117,32 @@ bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
         return false;
     };
     switch (connection.state) {
-    case ConnectionState::AwaitHello:
-        return rule.need == Need::Fresh || not_now("the first message must be Hello");
-    case ConnectionState::AwaitProof:
-        return rule.need == Need::Proof || not_now("HelloProof with the nonce of Hello comes next");
-    default:
-        break;
+        case ConnectionState::AwaitHello:
+            return rule.need == Need::Fresh || not_now("the first message must be Hello");
+        case ConnectionState::AwaitProof:
+            return rule.need == Need::Proof ||
+                   not_now("HelloProof with the nonce of Hello comes next");
+        default:
+            break;
     }
     const Session *session = call.session();
     switch (rule.need) {
-    case Need::Fresh:
-        return not_now("said already on this connection");
-    case Need::Proof:
-        return not_now("no nonce was asked on this connection, or it was answered");
-    case Need::Hello:
-    case Need::NoSession:
-        return true;
-    case Need::Session:
-    case Need::Joining:
-    case Need::Attaching:
-        break;
+        case Need::Fresh:
+            return not_now("said already on this connection");
+        case Need::Proof:
+            return not_now("no nonce was asked on this connection, or it was answered");
+        case Need::Hello:
+        case Need::NoSession:
+            return true;
+        case Need::Session:
+        case Need::Joining:
+        case Need::Attaching:
+            break;
     }
     if (!session)
         return not_now("needs a session: OpenSession or Attach first");
-    bool attaching = session->state == SessionState::Attaching ||
-                     session->state == SessionState::Restoring;
+    bool attaching =
+        session->state == SessionState::Attaching || session->state == SessionState::Restoring;
     if (rule.worker_only && !session->worker()) {
         refuse(call, wire::Status::Denied,
                std::string(rule.name) +
@@ -154,8 +157,7 @@ bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
 }
 
 wire::Status Service::Impl::namespace_of(wire::Id id, NamespaceIndex *ret_index) const {
-    bool any_epoch =
-        MARU_MUTANT(NamespaceByNumberAfterRestart) || MARU_MUTANT(StaleEpochAccepted);
+    bool any_epoch = MARU_MUTANT(NamespaceByNumberAfterRestart) || MARU_MUTANT(StaleEpochAccepted);
     if (wire::id_epoch(id) != config.epoch && !any_epoch)
         return wire::Status::StaleEpoch;
     if (!directory.namespace_exists(wire::id_number(id)))
@@ -204,7 +206,8 @@ uint64_t Service::Impl::leases_left(const Session &session) const {
     return held < config.max_leases_per_session ? config.max_leases_per_session - held : 0;
 }
 
-// ---- the door ------------------------------------------------------------------------------------
+// ---- the door
+// ------------------------------------------------------------------------------------
 
 Service::Service(ServiceConfig config, Effects &effects, TimeNs now)
     : impl_(std::make_unique<Impl>(std::move(config), effects, now)) {}

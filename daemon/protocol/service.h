@@ -84,7 +84,7 @@ struct ServiceConfig {
     TimeNs session_timeout = 30'000'000'000;
     uint32_t heartbeat_ms = 10'000;
     uint32_t spin_us = 0;
-    bool fdstore = false;           // segments survive us in systemd's store
+    bool fdstore = false;  // segments survive us in systemd's store
     std::string fdstore_name = "none";
 };
 
@@ -101,8 +101,8 @@ class Service {
     // `alive`: that process still runs (same pid and start time); false starts its proof at once.
     // Segments of a dead process that nobody holds cannot be proven by F_SEAL_WRITE ever: their
     // charge returns with the proof of the exit (they are private, so marud never hands them on).
-    void restore(const SessionRecord &record, std::span<const SegmentRef> held,
-                 ProcessId64 process, bool alive, TimeNs now);
+    void restore(const SessionRecord &record, std::span<const SegmentRef> held, ProcessId64 process,
+                 bool alive, TimeNs now);
 
     void connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                            TimeNs now);  // proof_nonce != 0: HelloProof is required
@@ -137,7 +137,7 @@ class Service {
 
     void reconfigure(const ServiceConfig &config);  // reload: limits only
     void drain(bool enable);
-    void shutdown(TimeNs now);  // tells every session; records stay for the next life
+    void shutdown(TimeNs now);                // tells every session; records stay for the next life
     bool watched(ProcessId64 process) const;  // does anything still depend on its exit?
 
     struct Counters {

@@ -69,8 +69,8 @@ struct Service::Impl {
     Effects &effects;
     const TimeNs started;
     TimeNs now;
-    TimeNs deadline = INT64_MAX;        // a lower bound of what tick() has to do
-    TimeNs expected_back_until;         // recorded workers keep their engine until then
+    TimeNs deadline = INT64_MAX;  // a lower bound of what tick() has to do
+    TimeNs expected_back_until;   // recorded workers keep their engine until then
     bool draining = false;
 
     Quota quota;  // before everything that holds charges
@@ -141,8 +141,8 @@ struct Service::Impl {
     void send_reclaims(Session &session);
 
     // ---- restore.cc
-    void restore(const SessionRecord &record, std::span<const SegmentRef> held,
-                 ProcessId64 process, bool alive);
+    void restore(const SessionRecord &record, std::span<const SegmentRef> held, ProcessId64 process,
+                 bool alive);
     void on(Call &call, const wire::AttachPoolRequest &request);
     void on(Call &call, const wire::RepublishRequest &request);
     wire::Status republish_item(Session &session, const wire::RepublishItem &item,

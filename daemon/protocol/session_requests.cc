@@ -1,8 +1,8 @@
 // Opening, re-attaching, describing and closing a session.
 //
-// A session is (uid, process identity, token). Within one life of marud only the same process gets it
-// back; after a restart the record must agree about uid, pid and start time as well. Everything is
-// checked before the first table changes.
+// A session is (uid, process identity, token). Within one life of marud only the same process gets
+// it back; after a restart the record must agree about uid, pid and start time as well. Everything
+// is checked before the first table changes.
 #include <algorithm>
 #include <cassert>
 
@@ -38,7 +38,8 @@ bool Service::Impl::engine_and_token_fit(const Call &call, const wire::Token &to
         return false;
     }
     if (!token_is_drawn(token)) {
-        refuse(call, wire::Status::InvalidArgument, "token: 16 zero bytes were not drawn at random");
+        refuse(call, wire::Status::InvalidArgument,
+               "token: 16 zero bytes were not drawn at random");
         return false;
     }
     return true;
@@ -196,9 +197,8 @@ void Service::Impl::on(Call &call, const wire::AttachRequest &request) {
     }
     if (session->role != request.role || session->engine != request.engine) {
         refuse(call, wire::Status::Conflict,
-               std::string("that session is of a ") +
-                   (session->worker() ? "worker" : "scheduler") + " of engine '" +
-                   session->engine + "'");
+               std::string("that session is of a ") + (session->worker() ? "worker" : "scheduler") +
+                   " of engine '" + session->engine + "'");
         return;
     }
     if (session->connection)
@@ -246,9 +246,9 @@ void Service::Impl::on(Call &call, const wire::AttachLeasesRequest &request) {
         else if (item.count == 0 || item.count > directory.lease_count(session.holder, name))
             statuses[i] = wire::Status::NotFound;
         else
-            statuses[i] = directory.set_lease(session.holder, name,
-                                              static_cast<uint32_t>(item.count),
-                                              static_cast<uint32_t>(now / kSecond));
+            statuses[i] =
+                directory.set_lease(session.holder, name, static_cast<uint32_t>(item.count),
+                                    static_cast<uint32_t>(now / kSecond));
     }
     reply_statuses(call, request.items.size());
     distribute_drained();
@@ -311,8 +311,7 @@ void Service::Impl::on(Call &call, const wire::DescribeRequest &request) {
                    " bytes, format '" + session.format + "'");
         return;
     }
-    wire::Status status =
-        directory.describe_namespace(ns, request.object_bytes, request.format);
+    wire::Status status = directory.describe_namespace(ns, request.object_bytes, request.format);
     if (status != wire::Status::Ok) {
         refuse(call, status,
                "the namespace was described before with another size or format: its objects have " +

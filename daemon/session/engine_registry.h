@@ -1,8 +1,9 @@
 // EngineRegistry: which worker stands for an engine.
 //
-// An engine is (uid, id): two uids never meet. It has at most one holder, a worker; a scheduler asks
-// for it and never holds it. A holder stays until it closes, its process exits, or a newcomer of the
-// same uid takes the engine from one that is not there: may_claim() is that rule, in one place.
+// An engine is (uid, id): two uids never meet. It has at most one holder, a worker; a scheduler
+// asks for it and never holds it. A holder stays until it closes, its process exits, or a newcomer
+// of the same uid takes the engine from one that is not there: may_claim() is that rule, in one
+// place.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,15 @@ enum class Claim : uint8_t {
 // `expected_back`: a session_timeout after a restart of marud has not passed yet.
 constexpr Claim may_claim(SessionState holder, bool expected_back) {
     switch (holder) {
-    case SessionState::Detached:
-        return Claim::Fence;
-    case SessionState::Recorded:
-        return expected_back ? Claim::Busy : Claim::Fence;
-    default:
-        // A silent worker is connected: stopped in a debugger, or its host is slow. Whoever wants its
-        // engine must end it first; taking it away would fence a worker that did nothing wrong.
-        return Claim::Busy;
+        case SessionState::Detached:
+            return Claim::Fence;
+        case SessionState::Recorded:
+            return expected_back ? Claim::Busy : Claim::Fence;
+        default:
+            // A silent worker is connected: stopped in a debugger, or its host is slow. Whoever
+            // wants its engine must end it first; taking it away would fence a worker that did
+            // nothing wrong.
+            return Claim::Busy;
     }
 }
 

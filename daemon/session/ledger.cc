@@ -63,17 +63,15 @@ void Ledger::record(uint64_t op, uint64_t content, const wire::CommitResult &res
     ++items_;
 }
 
-void Ledger::record_absent(uint64_t op) {
-    record(op, 0, {0, wire::Status::Absent, 0});
-}
+void Ledger::record_absent(uint64_t op) { record(op, 0, {0, wire::Status::Absent, 0}); }
 
 void Ledger::set_max_items(uint32_t max_items) {
     // Lowering forgets nothing: what has a place above the new reach keeps it until acknowledged.
     max_items_ = max_items;
 }
 
-// The ring must span the whole reach in use: two operations in it never share a place, because those
-// in use lie within `places` of the watermark and places <= ring size.
+// The ring must span the whole reach in use: two operations in it never share a place, because
+// those in use lie within `places` of the watermark and places <= ring size.
 void Ledger::grow_to(uint64_t places) {
     if (places <= ring_.size())
         return;

@@ -17,7 +17,7 @@ class Ledger {
   public:
     explicit Ledger(uint32_t max_items) : max_items_(max_items) {}
 
-    struct Entry {  // 32 B
+    struct Entry {        // 32 B
         uint64_t op = 0;  // 0: free
         uint64_t content = 0;
         wire::Id replica = 0;

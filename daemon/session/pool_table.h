@@ -1,8 +1,8 @@
 // Pools: what is granted, segment by segment, and how far its end has come.
 //
-// A pool's charge is returned in one place, when the pool is removed; what could not be proven of it
-// stays behind as a charge of its own. Ids keep the epoch of the life that gave them, so they are
-// found by table and never by their number.
+// A pool's charge is returned in one place, when the pool is removed; what could not be proven of
+// it stays behind as a charge of its own. Ids keep the epoch of the life that gave them, so they
+// are found by table and never by their number.
 #pragma once
 
 #include <cstdint>

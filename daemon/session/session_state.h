@@ -69,9 +69,9 @@ enum class SessionEvent : uint8_t {
     ConnectionLost,  // closed by either side, or replaced
     Attach,
     AttachDone,
-    Fence,  // a newcomer takes the engine
-    Exit,   // the pidfd fired
-    Close,  // the session asked, or nothing is left that it would come back for
+    Fence,   // a newcomer takes the engine
+    Exit,    // the pidfd fired
+    Close,   // the session asked, or nothing is left that it would come back for
     Proven,  // nothing of it is mapped any more
 };
 inline constexpr size_t kSessionEvents = 9;
@@ -125,23 +125,23 @@ static_assert(!next_state(SessionState::Exiting, SessionEvent::Attach));
 // As maructl shows it.
 constexpr const char *session_state_name(SessionState state) {
     switch (state) {
-    case SessionState::Attached:
-        return "attached";
-    case SessionState::Silent:
-        return "silent";
-    case SessionState::Detached:
-        return "detached";
-    case SessionState::Attaching:
-    case SessionState::Restoring:
-        return "attaching";
-    case SessionState::Recorded:
-        return "recorded";
-    case SessionState::Fenced:
-        return "fenced";
-    case SessionState::Exiting:
-        return "exiting";
-    case SessionState::Closed:
-        return "closed";
+        case SessionState::Attached:
+            return "attached";
+        case SessionState::Silent:
+            return "silent";
+        case SessionState::Detached:
+            return "detached";
+        case SessionState::Attaching:
+        case SessionState::Restoring:
+            return "attaching";
+        case SessionState::Recorded:
+            return "recorded";
+        case SessionState::Fenced:
+            return "fenced";
+        case SessionState::Exiting:
+            return "exiting";
+        case SessionState::Closed:
+            return "closed";
     }
     return "?";
 }

@@ -1,7 +1,8 @@
 // Session tokens: 128 random bits that only their client knows.
 //
-// marud keeps the hash, never the token: neither a record on disk nor a core file lets anybody take a
-// session over. Hashes are compared in constant time, so that a guess learns nothing from the clock.
+// marud keeps the hash, never the token: neither a record on disk nor a core file lets anybody take
+// a session over. Hashes are compared in constant time, so that a guess learns nothing from the
+// clock.
 #pragma once
 
 #include <array>

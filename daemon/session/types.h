@@ -1,7 +1,7 @@
 // The names of things outside marud, and what a session leaves for the next life of marud.
 //
-// Connections and processes are numbered by the shell, never reused, so that nothing here depends on
-// a descriptor or a pid: the kernel gives those to somebody else as soon as they are free.
+// Connections and processes are numbered by the shell, never reused, so that nothing here depends
+// on a descriptor or a pid: the kernel gives those to somebody else as soon as they are free.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ using ProcessId64 = uint64_t;   // given by the shell: one number per pidfd iden
 struct Peer {
     uint32_t uid = UINT32_MAX;
     uint32_t gid = UINT32_MAX;
-    uint32_t pid = 0;              // 0: not visible from here (a container's namespace)
-    uint64_t start_time = 0;       // of the process, from /proc/PID/stat; 0 when not visible
+    uint32_t pid = 0;         // 0: not visible from here (a container's namespace)
+    uint64_t start_time = 0;  // of the process, from /proc/PID/stat; 0 when not visible
     ProcessId64 process = 0;
-    bool admin = false;            // uid 0, marud's uid, or in admin_group
-    std::string command;           // comm, for people; "-" when not visible
+    bool admin = false;   // uid 0, marud's uid, or in admin_group
+    std::string command;  // comm, for people; "-" when not visible
 };
 
 struct SegmentRef {
@@ -42,9 +42,9 @@ struct SegmentIdentity {
     bool operator==(const SegmentIdentity &) const = default;
 };
 
-// What a restarted marud must know of a session: written before the reply that promises it. A record
-// of another boot is dropped by the shell, which adds the boot id when it writes. The new life's
-// epoch must differ from that of every id in every record.
+// What a restarted marud must know of a session: written before the reply that promises it. A
+// record of another boot is dropped by the shell, which adds the boot id when it writes. The new
+// life's epoch must differ from that of every id in every record.
 struct SessionRecord {
     struct Segment {
         bool created = false;
@@ -67,9 +67,9 @@ struct SessionRecord {
         uint64_t first_generation = 0;
         std::vector<Segment> segments;  // segment_count of them
     };
-    uint32_t epoch = 0;               // of the life that wrote it
+    uint32_t epoch = 0;                    // of the life that wrote it
     std::array<uint8_t, 32> token_hash{};  // SHA-256 of the token: the token itself is never stored
-    wire::Id session = 0;             // the record's name; kept by the session over every restart
+    wire::Id session = 0;  // the record's name; kept by the session over every restart
     uint32_t uid = 0;
     uint32_t pid = 0;
     uint64_t start_time = 0;

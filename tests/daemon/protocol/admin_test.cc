@@ -141,15 +141,18 @@ TEST_F(AdminTest, ListingsArePagedAndEnd) {
         mine.name(std::string(16 * 1024 - 2, 'n') + std::to_string(10 + i));
     Answer first = admin.call(wire::ListRequest{ListKind::Namespaces});
     size_t bytes = 0;
-    for (const auto &row : std::get<std::vector<wire::NamespaceRow>>(first.as<wire::ListReply>().rows))
+    for (const auto &row :
+         std::get<std::vector<wire::NamespaceRow>>(first.as<wire::ListReply>().rows))
         bytes += row.text.size();
     EXPECT_LE(bytes, 64 * 1024u);
     EXPECT_EQ(list<wire::NamespaceRow>(admin, ListKind::Namespaces).size(), 22u);
-    EXPECT_TRUE(admin.call(wire::ListRequest{static_cast<ListKind>(99)}).refused(Status::InvalidArgument));
+    EXPECT_TRUE(
+        admin.call(wire::ListRequest{static_cast<ListKind>(99)}).refused(Status::InvalidArgument));
     EXPECT_TRUE(admin.call(wire::ListRequest{ListKind::Objects, 0, wire::make_id(1000, 1)})
                     .refused(Status::StaleEpoch));
     for (ListKind kind : {ListKind::Sessions, ListKind::Pools, ListKind::Namespaces})
-        EXPECT_EQ(admin.call(wire::ListRequest{kind, UINT64_MAX}).as<wire::ListReply>().next_cursor, 0u);
+        EXPECT_EQ(admin.call(wire::ListRequest{kind, UINT64_MAX}).as<wire::ListReply>().next_cursor,
+                  0u);
 }
 
 TEST_F(AdminTest, UsageIsOnesOwn) {
@@ -185,9 +188,12 @@ TEST_F(AdminTest, RetireReachesEverybodysReplicasForAdminsAndOnesOwnForOthers) {
     EXPECT_EQ(events[1].kind, wire::EventKind::Reclaim);
     ASSERT_EQ(events[1].items.size(), 1u);
     EXPECT_EQ(theirs.reclaim_ack(events[1].items[0]), Status::Ok);
-    EXPECT_EQ(admin.call(wire::AdminRetireRequest{ns, std::nullopt}).as<wire::CountReply>().count, 0u);
-    EXPECT_EQ(user.call(wire::AdminRetireRequest{ns, std::nullopt}).as<wire::CountReply>().count, 0u);
-    EXPECT_TRUE(user.call(wire::AdminRetireRequest{wire::make_id(1, 1), std::nullopt}).refused(Status::StaleEpoch));
+    EXPECT_EQ(admin.call(wire::AdminRetireRequest{ns, std::nullopt}).as<wire::CountReply>().count,
+              0u);
+    EXPECT_EQ(user.call(wire::AdminRetireRequest{ns, std::nullopt}).as<wire::CountReply>().count,
+              0u);
+    EXPECT_TRUE(user.call(wire::AdminRetireRequest{wire::make_id(1, 1), std::nullopt})
+                    .refused(Status::StaleEpoch));
 }
 
 TEST_F(AdminTest, WhatWasRetiredWhileItsOwnerWasAwayIsToldLater) {
@@ -251,7 +257,8 @@ TEST_F(ExplainTest, SaysWhichReplicaIsReadAndWhyTheOthersAreNot) {
     ASSERT_EQ(reply.replicas.size(), 2u);
     for (const auto &row : reply.replicas) {
         EXPECT_EQ(row.eligible, row.pool == my_pool);
-        EXPECT_EQ(row.reason, row.pool == my_pool ? "readable" : "private to engine 'b' (uid 1001)");
+        EXPECT_EQ(row.reason,
+                  row.pool == my_pool ? "readable" : "private to engine 'b' (uid 1001)");
     }
     reply = explain(user, "a");
     ASSERT_EQ(reply.replicas.size(), 1u);  // the other one is another uid's
@@ -266,7 +273,8 @@ TEST_F(ExplainTest, EveryReasonForAMissHasItsWords) {
         EXPECT_FALSE(reply.hit);
         return reply.replicas.empty() ? "" : reply.replicas[0].reason;
     };
-    EXPECT_EQ(explain(user, "nobody").summary, "miss: no worker is attached to engine 'nobody' (uid 1000)");
+    EXPECT_EQ(explain(user, "nobody").summary,
+              "miss: no worker is attached to engine 'nobody' (uid 1000)");
     EXPECT_EQ(explain(user, "nobody").replicas[0].reason, "private to engine 'a' (uid 1000)");
     world.pass(32 * kSec);
     EXPECT_EQ(reason(), "its owner has been silent since 32 s ago");

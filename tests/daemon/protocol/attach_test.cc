@@ -98,10 +98,10 @@ TEST_F(AttachTest, LeasesNotNamedAreGoneAndNoneIsWonByNaming) {
     worker.acquire(ns, {1});
     worker.vanish();
     worker.attach(1, "a");
-    EXPECT_EQ(told({{replicas[0], 1, 1},         // one of two: an acquire's reply was lost
-                    {replicas[2], 3, 1},         // never acquired
-                    {replicas[1], 2, 5},         // more than there are
-                    {replicas[0], 99, 1},        // another generation
+    EXPECT_EQ(told({{replicas[0], 1, 1},   // one of two: an acquire's reply was lost
+                    {replicas[2], 3, 1},   // never acquired
+                    {replicas[1], 2, 5},   // more than there are
+                    {replicas[0], 99, 1},  // another generation
                     {replicas[1], 2, 0},
                     {wire::make_id(1000, 1), 1, 1}}),
               (std::vector{Status::Ok, Status::NotFound, Status::NotFound, Status::NotFound,
@@ -174,8 +174,7 @@ TEST_F(AttachTest, RepublishAndAttachPoolBelongToARestart) {
     worker.attach(1, "a");
     EXPECT_TRUE(worker.call(wire::RepublishRequest{}).refused(Status::Protocol));
     std::vector<AttachedDescriptor> descriptors(1);
-    EXPECT_TRUE(
-        worker.call(wire::AttachPoolRequest{pool}, descriptors).refused(Status::Protocol));
+    EXPECT_TRUE(worker.call(wire::AttachPoolRequest{pool}, descriptors).refused(Status::Protocol));
     EXPECT_EQ(world.service->adopted_descriptors().size(), 1u);
     EXPECT_EQ(world.service->adopted_descriptors()[0].pool, 0u);
 }

@@ -211,8 +211,8 @@ class World : public Effects {
     }
     void event(ConnectionId to, const wire::Event &event) override {
         ASSERT_TRUE(connections.contains(to)) << "an event to a closed connection";
-        events[to].push_back({event.kind, {event.items.begin(), event.items.end()},
-                              std::string(event.message)});
+        events[to].push_back(
+            {event.kind, {event.items.begin(), event.items.end()}, std::string(event.message)});
     }
     void close_connection(ConnectionId connection, std::string_view) override {
         connections.erase(connection);
@@ -314,8 +314,7 @@ struct Client {
         epoch = answer.as<wire::HelloReply>().epoch;
         return answer;
     }
-    Answer open(uint8_t secret, std::string_view engine,
-                wire::Role role = wire::Role::Worker) {
+    Answer open(uint8_t secret, std::string_view engine, wire::Role role = wire::Role::Worker) {
         if (!connection || !world.connections.contains(connection))
             hello();
         return call(wire::OpenSessionRequest{token(secret), role, engine});
@@ -324,8 +323,7 @@ struct Client {
                   wire::Role role = wire::Role::Worker) {
         uint32_t old_epoch = epoch;
         hello();
-        return call(wire::AttachRequest{token(secret), role, engine, old_epoch,
-                                        lowest_unanswered});
+        return call(wire::AttachRequest{token(secret), role, engine, old_epoch, lowest_unanswered});
     }
     void vanish() { world.disconnect(connection); }
 
@@ -337,9 +335,8 @@ struct Client {
     }
     // A namespace, described, and a pool of `pages` pages of 4 KiB that is ready for commits.
     wire::Id pool(uint64_t pages, uint64_t key = 1, uint32_t page_bytes = 4096) {
-        Answer answer = call(wire::OpenPoolRequest{.capacity_bytes = pages * page_bytes,
-                                                   .page_bytes = page_bytes,
-                                                   .request_key = key});
+        Answer answer = call(wire::OpenPoolRequest{
+            .capacity_bytes = pages * page_bytes, .page_bytes = page_bytes, .request_key = key});
         const auto &made = answer.as<wire::PoolReply>();
         for (uint32_t i = 0; i < made.segment_count; ++i) {
             EXPECT_EQ(call(wire::GrantSegmentRequest{made.pool, i}).segments.size(), 1u);

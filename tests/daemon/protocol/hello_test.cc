@@ -58,7 +58,8 @@ TEST(Hello, NamesAndCapabilityListsAreBounded) {
     Client client(world, world.peer(1000, 10));
     client.connection = world.connect(client.peer);
     std::string long_name(65, 'x');
-    EXPECT_TRUE(client.call(wire::HelloRequest{.client_name = long_name}).refused(Status::TooLarge));
+    EXPECT_TRUE(
+        client.call(wire::HelloRequest{.client_name = long_name}).refused(Status::TooLarge));
     std::vector<std::string_view> many(33, "cpu_storage_v1");
     EXPECT_TRUE(
         client.call(wire::HelloRequest{.required_capabilities = many}).refused(Status::TooLarge));

@@ -85,7 +85,8 @@ TEST(KnownFailures, A10WhatARestartedMarudFindsMappedIsNotFree) {
     world.restart(false);
     Client w2(world, world.peer(1001, 11));
     w2.open(2, "b");
-    wire::OpenPoolRequest all{.capacity_bytes = world.config.host_cpu_bytes, .page_bytes = 4096, .request_key = 1};
+    wire::OpenPoolRequest all{
+        .capacity_bytes = world.config.host_cpu_bytes, .page_bytes = 4096, .request_key = 1};
     EXPECT_TRUE(w2.call(all).refused(Status::NoSpace));
     all.capacity_bytes = world.config.host_cpu_bytes - held;
     w2.call(all).as<wire::PoolReply>();

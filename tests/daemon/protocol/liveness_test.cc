@@ -136,7 +136,8 @@ TEST_F(LivenessTest, ExitOfADetachedWorkerIsSeen) {
 }
 
 TEST_F(LivenessTest, ExitWhileASegmentIsBeingMadeWaitsForIt) {
-    Answer answer = worker.call(wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
+    Answer answer = worker.call(
+        wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
     wire::Id second = answer.as<wire::PoolReply>().pool;
     worker.send(wire::GrantSegmentRequest{second, 0});
     world.kill(10);
@@ -148,7 +149,8 @@ TEST_F(LivenessTest, ExitWhileASegmentIsBeingMadeWaitsForIt) {
 }
 
 TEST_F(LivenessTest, ExitWhileASegmentIsBeingSealedWaitsForIt) {
-    Answer answer = worker.call(wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
+    Answer answer = worker.call(
+        wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
     wire::Id second = answer.as<wire::PoolReply>().pool;
     worker.call(wire::GrantSegmentRequest{second, 0});
     worker.send(wire::SegmentMappedRequest{second, 0});
@@ -214,8 +216,7 @@ TEST_F(LivenessTest, ADetachedSessionWithNothingIsForgottenAfterATimeout) {
     scheduler.vanish();
     world.pass(31 * kSec);
     EXPECT_EQ(counters().sessions, 1u);  // not the worker: it has memory
-    EXPECT_TRUE(
-        scheduler.attach(9, "a", 0, wire::Role::Scheduler).refused(Status::NotFound));
+    EXPECT_TRUE(scheduler.attach(9, "a", 0, wire::Role::Scheduler).refused(Status::NotFound));
 }
 
 TEST_F(LivenessTest, ShutdownTellsEverySession) {

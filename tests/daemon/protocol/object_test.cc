@@ -84,7 +84,8 @@ TEST_F(ObjectTest, AnAcknowledgedOperationIsNeverRunAgain) {
               "operation 1 was acknowledged (the watermark is 1): it is never run again");
     EXPECT_EQ(world.service->counters().replicas, 0u);
     // A batch that begins below the watermark is refused as a whole.
-    EXPECT_TRUE(worker.commit(ns, 1, {item(4, 4, 4), item(5, 5, 5)}).refused(Status::InvalidArgument));
+    EXPECT_TRUE(
+        worker.commit(ns, 1, {item(4, 4, 4), item(5, 5, 5)}).refused(Status::InvalidArgument));
     EXPECT_EQ(world.service->counters().replicas, 0u);
 }
 
@@ -113,9 +114,10 @@ TEST_F(ObjectTest, OperationIdsAreChecked) {
 }
 
 TEST_F(ObjectTest, BatchesKeepTheirOrderAndGiveAResultPerItem) {
-    Answer answer = worker.commit(ns, 1, {item(1, 0, 1), item(2, 0, 2), item(3, 1, 3),
-                                          Client::item(999, 4, 2, 4), Client::item(pool, 5, 3, 5, 1),
-                                          item(1, 4, 6), item(6, 64, 7)});
+    Answer answer =
+        worker.commit(ns, 1,
+                      {item(1, 0, 1), item(2, 0, 2), item(3, 1, 3), Client::item(999, 4, 2, 4),
+                       Client::item(pool, 5, 3, 5, 1), item(1, 4, 6), item(6, 64, 7)});
     ASSERT_EQ(answer.results.size(), 7u);
     EXPECT_EQ(answer.results[0].status, Status::Ok);
     EXPECT_EQ(answer.results[1].status, Status::Conflict);  // overlaps the first
@@ -171,8 +173,10 @@ TEST_F(ObjectTest, NamespaceIdsOfAnotherLifeAreStale) {
     wire::Id stale = wire::make_id(1000, wire::id_number(ns));
     std::vector<wire::Digest> keys = {digest(1)};
     EXPECT_TRUE(worker.commit(stale, 1, {item(1, 0, 1)}).refused(Status::StaleEpoch));
-    EXPECT_TRUE(worker.call(wire::ProbeRequest{stale, keys, {}, false}).refused(Status::StaleEpoch));
-    EXPECT_TRUE(worker.call(wire::AcquireRequest{stale, keys, {}, false}).refused(Status::StaleEpoch));
+    EXPECT_TRUE(
+        worker.call(wire::ProbeRequest{stale, keys, {}, false}).refused(Status::StaleEpoch));
+    EXPECT_TRUE(
+        worker.call(wire::AcquireRequest{stale, keys, {}, false}).refused(Status::StaleEpoch));
     EXPECT_EQ(worker.release({wire::make_id(1000, 1), 1}), Status::StaleEpoch);
     EXPECT_EQ(worker.retire({wire::make_id(1000, 1), 1}), Status::StaleEpoch);
     EXPECT_EQ(worker.reclaim_ack({wire::make_id(1000, 1), 1}), Status::StaleEpoch);

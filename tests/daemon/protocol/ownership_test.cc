@@ -1,7 +1,7 @@
 // A28: whatever a request can name of somebody else, it is refused, and nothing changed.
 //
-// The cases are looked up by the type of each request in the variant: one that names something and has
-// no case does not compile.
+// The cases are looked up by the type of each request in the variant: one that names something and
+// has no case does not compile.
 #include <type_traits>
 
 #include "daemon/protocol/request_rules.h"
@@ -39,9 +39,7 @@ struct Parties {
 bool denied(const Answer &answer) {
     return answer.refused(Status::Denied) && !answer.message.empty();
 }
-bool item_denied(const Answer &answer) {
-    return answer.statuses == std::vector{Status::Denied};
-}
+bool item_denied(const Answer &answer) { return answer.statuses == std::vector{Status::Denied}; }
 
 // Sends the owner's name over the intruder's connection; true: refused as it must be.
 template <typename Request>
@@ -61,7 +59,8 @@ template <>
 bool intrude<wire::AttachPoolRequest>(Parties &p) {
     p.world.restart(false);
     p.intruder.attach(2, "b");
-    std::vector<AttachedDescriptor> stolen = {{true, false, 4 * 4096, World::identity({p.pool, 0})}};
+    std::vector<AttachedDescriptor> stolen = {
+        {true, false, 4 * 4096, World::identity({p.pool, 0})}};
     bool refused = denied(p.intruder.call(
         wire::AttachPoolRequest{p.pool, 4 * 4096, 4 * 4096, 4096, 0, 1, 1}, stolen));
     return refused && p.world.service->adopted_descriptors()[0].pool == 0;
@@ -82,8 +81,8 @@ bool intrude<wire::AttachLeasesRequest>(Parties &p) {
     p.intruder.attach(2, "b");
     std::vector<wire::LeaseItem> items = {{p.name.replica, p.name.generation, 1}};
     // It never had that lease; whose it is, is not told.
-    bool refused = p.intruder.call(wire::AttachLeasesRequest{items}).statuses ==
-                   std::vector{Status::NotFound};
+    bool refused =
+        p.intruder.call(wire::AttachLeasesRequest{items}).statuses == std::vector{Status::NotFound};
     p.intruder.call(wire::AttachDoneRequest{});
     return refused;
 }
@@ -91,7 +90,8 @@ template <>
 bool intrude<wire::HeartbeatRequest>(Parties &p) {
     std::vector<wire::PoolGauge> gauges = {{p.pool, 4096, 0, 0, 0}};
     return denied(p.intruder.call(wire::HeartbeatRequest{gauges})) &&
-           p.owner.call(wire::UsageRequest{p.pool}).as<wire::UsageReply>().usage.populated_bytes == 0;
+           p.owner.call(wire::UsageRequest{p.pool}).as<wire::UsageReply>().usage.populated_bytes ==
+               0;
 }
 template <>
 bool intrude<wire::GrantSegmentRequest>(Parties &p) {
@@ -163,8 +163,9 @@ void check_request(bool same_uid) {
         // The owner still has all of it.
         EXPECT_EQ(parties.owner.probe(parties.ns, {1}), 1u);
         EXPECT_EQ(parties.owner.release(parties.name), Status::Ok);
-        EXPECT_EQ(parties.owner.commit_one(parties.ns, 2, Client::item(parties.pool, 5, 2, 5)).status,
-                  Status::Ok);
+        EXPECT_EQ(
+            parties.owner.commit_one(parties.ns, 2, Client::item(parties.pool, 5, 2, 5)).status,
+            Status::Ok);
     }
 }
 

@@ -110,13 +110,15 @@ TEST_F(PoolTest, BudgetIsBoundedByWorkerUidAndHost) {
     second.open(2, "b");
     over = second.call(asking(17 * kMiB, 1));
     EXPECT_TRUE(over.refused(Status::Quota));
-    EXPECT_EQ(over.message, "uid 1000 quota in bytes: asked 17825792, used 33554432, limit 50331648");
+    EXPECT_EQ(over.message,
+              "uid 1000 quota in bytes: asked 17825792, used 33554432, limit 50331648");
     second.call(asking(16 * kMiB, 1)).as<wire::PoolReply>();
     Client third(world, world.peer(1001, 12));
     third.open(3, "a");
     over = third.call(asking(17 * kMiB, 1));
     EXPECT_TRUE(over.refused(Status::NoSpace));
-    EXPECT_EQ(over.message, "host aggregate in bytes: asked 17825792, used 50331648, limit 67108864");
+    EXPECT_EQ(over.message,
+              "host aggregate in bytes: asked 17825792, used 50331648, limit 67108864");
     third.call(asking(16 * kMiB, 1)).as<wire::PoolReply>();
     EXPECT_EQ(reserved(), 64 * kMiB);
     world.check();
@@ -159,8 +161,9 @@ TEST_F(PoolTest, ASegmentIsMadeOnceAndPassedAsOftenAsAsked) {
 
 TEST_F(PoolTest, AFailureOfTheKernelIsAnErrorAndNotTheEnd) {
     wire::Id pool = worker.call(asking(8192, 1)).as<wire::PoolReply>().pool;
-    for (auto [code, status] : {std::pair{ENOMEM, Status::NoMemory}, std::pair{ENOSPC, Status::NoMemory},
-                                std::pair{EMFILE, Status::FdLimit}, std::pair{EIO, Status::Internal}}) {
+    for (auto [code, status] :
+         {std::pair{ENOMEM, Status::NoMemory}, std::pair{ENOSPC, Status::NoMemory},
+          std::pair{EMFILE, Status::FdLimit}, std::pair{EIO, Status::Internal}}) {
         world.create_error = code;
         EXPECT_TRUE(worker.call(wire::GrantSegmentRequest{pool, 0}).refused(status));
     }
@@ -207,7 +210,8 @@ TEST_F(PoolTest, UnansweredRequestsAreBounded) {
     worker.call(wire::GrantSegmentRequest{pool, 0}).as<wire::SegmentReply>();
 }
 
-// ---- close ---------------------------------------------------------------------------------------
+// ---- close
+// ---------------------------------------------------------------------------------------
 
 TEST_F(PoolTest, DrainIsBusyAndChangesNothingWhileLeasesLive) {
     wire::Id ns = worker.name("model");

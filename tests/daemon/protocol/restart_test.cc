@@ -25,10 +25,10 @@ struct RestartTest : testing::TestWithParam<bool> {
         return {true, false, 8 * 4096, World::identity({pool, segment})};
     }
     Answer attach_pool(std::vector<AttachedDescriptor> descriptors) {
-        Answer answer = worker.call(
-            wire::AttachPoolRequest{pool, 8 * 4096, 8 * 4096, 4096, 0,
-                                    static_cast<uint32_t>(descriptors.size()), 4},
-            descriptors);
+        Answer answer =
+            worker.call(wire::AttachPoolRequest{pool, 8 * 4096, 8 * 4096, 4096, 0,
+                                                static_cast<uint32_t>(descriptors.size()), 4},
+                        descriptors);
         for (SegmentRef ref : world.service->adopted_descriptors())
             if (ref.pool)
                 world.held.insert(ref);
@@ -98,7 +98,8 @@ TEST_P(RestartTest, NamespacesInTheOtherOrderNeverAnswerForEachOther) {
     // Old numbers are refused, not understood.
     std::vector<wire::Digest> keys = {digest(1)};
     for (wire::Id old : {old_one, old_two})
-        EXPECT_TRUE(worker.call(wire::ProbeRequest{old, keys, {}, false}).refused(Status::StaleEpoch));
+        EXPECT_TRUE(
+            worker.call(wire::ProbeRequest{old, keys, {}, false}).refused(Status::StaleEpoch));
     std::vector<wire::RepublishItem> stale = {{item(1, 0, 1), old_one, 0, 0}};
     world.restart(store());
     worker.attach(1, "a", 4);
@@ -275,7 +276,8 @@ TEST_P(RestartTest, AWorkerThatDiesBeforeItIsBackIsProven) {
 }
 
 TEST_P(RestartTest, ASegmentThatWasNotYetMappedIsMadeAnew) {
-    Answer opened = worker.call(wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
+    Answer opened = worker.call(
+        wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 2});
     wire::Id second = opened.as<wire::PoolReply>().pool;
     worker.call(wire::GrantSegmentRequest{second, 0});
     come_back();
@@ -312,7 +314,8 @@ TEST_P(RestartTest, AnOpenWhoseReplyWasLostIsFoundByItsToken) {
     EXPECT_TRUE(impatient.open(1, "a").refused(Status::Conflict));
 }
 
-// ---- descriptors, without a store ----------------------------------------------------------------
+// ---- descriptors, without a store
+// ----------------------------------------------------------------
 
 struct NoStore : RestartTest {
     void back() {
@@ -350,8 +353,9 @@ TEST_P(NoStore, ADescriptorIsAdoptedOnlyWhenItIsTheRecordedFile) {
     std::vector<AttachedDescriptor> one = {descriptor()};
     EXPECT_TRUE(worker.call(wire::AttachPoolRequest{pool, 4096, 8 * 4096, 4096, 0, 1, 4}, one)
                     .refused(Status::Incompatible));
-    EXPECT_TRUE(worker.call(wire::AttachPoolRequest{pool, 8 * 4096, 8 * 4096, 4096, UINT32_MAX, 1, 4}, one)
-                    .refused(Status::InvalidArgument));
+    EXPECT_TRUE(
+        worker.call(wire::AttachPoolRequest{pool, 8 * 4096, 8 * 4096, 4096, UINT32_MAX, 1, 4}, one)
+            .refused(Status::InvalidArgument));
     EXPECT_TRUE(worker.call(wire::AttachPoolRequest{777, 4096, 8 * 4096, 4096, 0, 1, 4}, one)
                     .refused(Status::NotFound));
     EXPECT_EQ(attach_pool({descriptor()}).status, Status::Ok);

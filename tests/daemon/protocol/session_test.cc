@@ -168,7 +168,8 @@ TEST(Session, DescribeComesBeforeCommitAndIsSetOnce) {
     worker.open(1, "a");
     wire::Id ns = worker.name("model-a"), other = worker.name("model-b");
     wire::Id pool = worker.pool(8);
-    EXPECT_TRUE(worker.commit(ns, 1, {Client::item(pool, 1, 0, 1)}).refused(Status::InvalidArgument));
+    EXPECT_TRUE(
+        worker.commit(ns, 1, {Client::item(pool, 1, 0, 1)}).refused(Status::InvalidArgument));
     EXPECT_TRUE(worker.describe(ns, 0).refused(Status::InvalidArgument));
     EXPECT_TRUE(worker.describe(ns, 4096, "").refused(Status::InvalidArgument));
     EXPECT_TRUE(worker.describe(wire::make_id(1000, 1)).refused(Status::StaleEpoch));
@@ -182,7 +183,8 @@ TEST(Session, DescribeComesBeforeCommitAndIsSetOnce) {
     EXPECT_EQ(worker.commit_one(ns, 2, Client::item(pool, 2, 1, 2, 4095)).status,
               Status::Incompatible);
     // A further namespace with the same schema.
-    EXPECT_TRUE(worker.commit(other, 3, {Client::item(pool, 3, 2, 3)}).refused(Status::InvalidArgument));
+    EXPECT_TRUE(
+        worker.commit(other, 3, {Client::item(pool, 3, 2, 3)}).refused(Status::InvalidArgument));
     EXPECT_EQ(worker.describe(other).status, Status::Ok);
     EXPECT_EQ(worker.commit_one(other, 3, Client::item(pool, 3, 2, 3)).status, Status::Ok);
 }
@@ -220,9 +222,8 @@ TEST(Session, ASchedulerIsMetadataOnly) {
     scheduler.open(1, "a", Role::Scheduler);
     wire::Id ns = scheduler.name("model");
     EXPECT_EQ(scheduler.call(wire::HeartbeatRequest{}).status, Status::Ok);
-    Answer denied = scheduler.call(wire::OpenPoolRequest{.capacity_bytes = 4096,
-                                                         .page_bytes = 4096,
-                                                         .request_key = 1});
+    Answer denied = scheduler.call(
+        wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 1});
     EXPECT_TRUE(denied.refused(Status::Denied));
     EXPECT_EQ(denied.message,
               "OpenPool: a scheduler session is metadata-only; only a worker session may do this");
@@ -259,7 +260,8 @@ TEST(Session, CloseTakesPoolsWithItThatNoSegmentWasGrantedOf) {
     World world;
     Client worker(world, world.peer(1000, 10));
     worker.open(1, "a");
-    worker.call(wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 9});
+    worker.call(
+        wire::OpenPoolRequest{.capacity_bytes = 4096, .page_bytes = 4096, .request_key = 9});
     EXPECT_EQ(worker.call(wire::CloseSessionRequest{}).status, Status::Ok);
     EXPECT_EQ(world.service->counters().reserved_bytes, 0u);
 }
@@ -278,9 +280,9 @@ TEST(Session, DrainingAdmitsNothingNewAndReadersGoOn) {
     EXPECT_EQ(events[0].kind, wire::EventKind::Draining);
     EXPECT_TRUE(worker.commit(ns, 2, {Client::item(pool, 2, 1, 2)}).refused(Status::Unavailable));
     EXPECT_EQ(worker.commit_one(ns, 1, Client::item(pool, 1, 0, 1)).status, Status::Ok);  // a retry
-    EXPECT_TRUE(worker.call(wire::OpenPoolRequest{.capacity_bytes = 4096,
-                                                  .page_bytes = 4096,
-                                                  .request_key = 5})
+    EXPECT_TRUE(worker
+                    .call(wire::OpenPoolRequest{
+                        .capacity_bytes = 4096, .page_bytes = 4096, .request_key = 5})
                     .refused(Status::Unavailable));
     Client other(world, world.peer(1000, 11));
     EXPECT_TRUE(other.open(2, "b").refused(Status::Unavailable));

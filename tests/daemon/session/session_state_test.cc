@@ -11,11 +11,13 @@ namespace {
 using S = SessionState;
 using E = SessionEvent;
 
-// Walks every pair: the table has this many edges and no pair twice, so each of the others is refused.
+// Walks every pair: the table has this many edges and no pair twice, so each of the others is
+// refused.
 TEST(SessionState, EveryPairHasAtMostOneEdge) {
     std::set<std::pair<int, int>> seen;
     for (const auto &edge : kSessionEdges)
-        EXPECT_TRUE(seen.insert({static_cast<int>(edge.from), static_cast<int>(edge.event)}).second);
+        EXPECT_TRUE(
+            seen.insert({static_cast<int>(edge.from), static_cast<int>(edge.event)}).second);
     size_t found = 0;
     for (size_t s = 0; s < kSessionStates; ++s)
         for (size_t e = 0; e < kSessionEvents; ++e) {
@@ -49,15 +51,16 @@ TEST(SessionState, FencedAndExitingNeverComeBack) {
 }
 
 TEST(SessionState, EveryLivingStateEndsWithItsProcess) {
-    for (S from : {S::Attached, S::Silent, S::Detached, S::Attaching, S::Recorded, S::Restoring,
-                   S::Fenced})
+    for (S from :
+         {S::Attached, S::Silent, S::Detached, S::Attaching, S::Recorded, S::Restoring, S::Fenced})
         EXPECT_EQ(next_state(from, E::Exit), S::Exiting);
 }
 
 TEST(SessionState, OnlyAnAbsentSessionIsFenced) {
     for (size_t s = 0; s < kSessionStates; ++s) {
         S from = static_cast<S>(s);
-        EXPECT_EQ(next_state(from, E::Fence).has_value(), from == S::Detached || from == S::Recorded);
+        EXPECT_EQ(next_state(from, E::Fence).has_value(),
+                  from == S::Detached || from == S::Recorded);
     }
 }
 
