@@ -56,4 +56,4 @@ published=$top/../shared/traces/mooncake_conversation.jsonl
 [ -z "$trace" ] && [ -f "$published" ] && trace=$published
 [ -n "$trace" ] && pass+=(--trace "$trace")
 [ $quick -eq 1 ] && pass+=(--requests 600)
-exec "$replay" --marud "$build/daemon/marud" --maructl "$build/daemon/maructl/maructl" "${pass[@]}"
+exec "$replay" --marud "$build/daemon/event/marud" --maructl "$build/daemon/maructl/maructl" "${pass[@]}"
