@@ -44,14 +44,20 @@ for path in subprocess.check_output(["git", "ls-files", "*.py"], text=True).spli
     ast.parse(open(path).read(), path)
 P
 
-# 5. Man pages.
+# 5. The README shows the very programs that the tests run.
+python3 - <<'P' || complain "README.md does not show tests/capi/example.c and tests/python/first_program.py as they are"
+text = open("README.md").read()
+raise SystemExit(not all(open(p).read().rstrip() in text for p in ("tests/capi/example.c", "tests/python/first_program.py")))
+P
+
+# 6. Man pages.
 if command -v mandoc >/dev/null; then
     for page in $(git ls-files 'man/*.[1-9]'); do
         mandoc -Tlint -W warning "$page" || complain "$page"
     done
 fi
 
-# 6. Static analysis.
+# 7. Static analysis.
 if [ "${MARU_TEST_ALL:-0}" -eq 1 ] && command -v clang-tidy >/dev/null && [ -f "$build/compile_commands.json" ]; then
     git ls-files 'daemon/*.cc' 'libmaru/*.cc' | xargs -P 2 -n 4 clang-tidy -p "$build" --quiet 2>/dev/null || complain "clang-tidy"
 fi
