@@ -28,6 +28,12 @@ void ReleaseOp::add_stray(wire::Id replica, uint64_t generation) {
     kick();
 }
 
+uint32_t ReleaseOp::window() const {
+    constexpr uint32_t kWholeMessages = 16;
+    const size_t collected = queue_.size() + stray_.size();
+    return collected >= session_.transport().limits().batch_items ? kWholeMessages : 1;
+}
+
 void ReleaseOp::forget() {
     for (uint32_t held : queue_)
         session_.held()[held].release_queued = false;

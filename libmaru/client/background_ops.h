@@ -41,6 +41,9 @@ class ReleaseOp final : public BackgroundOp {
     void add_stray(wire::Id replica, uint64_t generation);
     void forget();  // marud learns the counts another way
     bool unsent() const override { return !queue_.empty() || !stray_.empty(); }
+    // A few leases wait for the answer to the message before, so that small releases become few
+    // messages. Whole messages do not: acquires that overtake them would meet the limit of leases.
+    uint32_t window() const override;
     void next(wire::RequestBody &body, Part &part) override;
     bool on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &fds,
                   bool fds_lost) override;

@@ -269,6 +269,25 @@ static void a_full_pool_keeps_its_hits(void) {
     close_worker(&worker);
 }
 
+/* Each round holds a quarter of what is allowed: releases that lag by four rounds are seen. */
+static void releases_keep_up_with_acquires(void) {
+    enum { kCount = 2048, kRounds = 40 };
+    struct worker worker;
+    static maru_digest digests[kCount];
+    static maru_lease *leases[kCount];
+    uint32_t i, round;
+    open_worker(&worker, "engine", 48 << 20);
+    for (i = 0; i < kCount; ++i) {
+        digests[i] = digest_of(i);
+        assert_int_equal(store_one(&worker, i), 0);
+    }
+    for (round = 0; round < kRounds; ++round) {
+        assert_int_equal(maru_acquire(worker.ns, digests, kCount, NULL, 0, leases), kCount);
+        assert_int_equal(maru_lease_release(leases, kCount), 0);
+    }
+    close_worker(&worker);
+}
+
 static const struct capi_test tests[] = {
     {"BytesComeBackAsTheyWent", bytes_come_back_as_they_went, NULL},
     {"ReserveWriteCommitAcquireReadRelease", reserve_write_commit_acquire_read_release, NULL},
@@ -280,6 +299,8 @@ static const struct capi_test tests[] = {
     {"RetiredObjectsStayReadableForTheirReaders", retired_objects_stay_readable_for_their_readers, NULL},
     {"LeasesHaveALimit", leases_have_a_limit,
      "[sessions]\nleases_per_session = 8\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = \"2MiB\"\n"},
+    {"ReleasesKeepUpWithAcquires", releases_keep_up_with_acquires,
+     "[sessions]\nleases_per_session = 8192\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = \"2MiB\"\n"},
     {"AFullPoolKeepsItsHits", a_full_pool_keeps_its_hits, NULL},
 };
 CAPI_SUITE(objects, tests);
