@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "daemon/config/nearest.h"
 #include "daemon/config/setting_value.h"
 #include "daemon/config/toml_file.h"
+#include "libmaru/base/nearest_name.h"
 #include "libmaru/base/unique_fd.h"
 
 namespace maru {

@@ -7,12 +7,17 @@ namespace maru {
 
 namespace {
 
-constexpr size_t kLongestWord = 64;  // longer ones are no misspelt key; bounds the table
+constexpr size_t kLongestWord = 64;  // longer ones are no misspelt key
+constexpr size_t kCut = 256;         // bounds the table
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Optimal string alignment distance, three rows at a time.
-size_t distance(std::string_view a, std::string_view b) {
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+    // Three rows at a time. The distance of a kilobyte to a key name tells nobody anything.
+    a = a.substr(0, kCut);
+    b = b.substr(0, kCut);
     std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
     for (size_t j = 0; j <= b.size(); ++j)
         last[j] = j;
@@ -31,15 +36,13 @@ size_t distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
-}  // namespace
-
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known) {
     if (word.empty() || word.size() > kLongestWord)
         return {};
     std::string_view best;
     size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
     for (std::string_view name : known) {
-        if (const size_t d = distance(word, name); d < best_distance) {
+        if (const size_t d = edit_distance(word, name); d < best_distance) {
             best = name;
             best_distance = d;
         }

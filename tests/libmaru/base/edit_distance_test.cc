@@ -1,11 +1,11 @@
-#include "daemon/config/nearest.h"
+#include "libmaru/base/nearest_name.h"
 
 #include <gtest/gtest.h>
 
 namespace maru {
 namespace {
 
-TEST(Nearest, CountsInsertionsDeletionsChangesAndSwaps) {
+TEST(EditDistance, CountsInsertionsDeletionsChangesAndSwaps) {
     EXPECT_EQ(edit_distance("timeout", "timeout"), 0u);
     EXPECT_EQ(edit_distance("", "abc"), 3u);
     EXPECT_EQ(edit_distance("abc", ""), 3u);
@@ -15,7 +15,7 @@ TEST(Nearest, CountsInsertionsDeletionsChangesAndSwaps) {
     EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
-TEST(Nearest, LongNamesAreCut) { EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u); }
+TEST(EditDistance, LongNamesAreCut) { EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u); }
 
 }  // namespace
 }  // namespace maru
