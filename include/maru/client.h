@@ -62,8 +62,9 @@ struct maru_client_info {
  *
  * Thread safety: any thread.
  * Blocking:      up to options->connect_ms.
- * Return: 0; -EINVAL; -ENOENT, -ECONNREFUSED or -EACCES with the socket's path; -EBUSY the engine has
- *         a live worker (the message names pid and command); -EPROTONOSUPPORT; -EDQUOT; -ETIMEDOUT.
+ * Return: 0; -EINVAL; -E2BIG; -ENOENT, -ECONNREFUSED or -EACCES with the socket's path; -EBUSY the
+ *         engine still has another worker when connect_ms has passed (the message names pid and
+ *         command); -ENODEV marud is draining; -EPROTONOSUPPORT; -EDQUOT; -ETIMEDOUT.
  * Since: 0.1
  */
 int maru_client_open(const struct maru_client_options *options, maru_client **ret_client);
@@ -73,7 +74,7 @@ int maru_client_open(const struct maru_client_options *options, maru_client **re
  * @client: NULL is allowed and does nothing
  *
  * Closes what is still open, pools included, in a drained way. Fails, with nothing changed, while
- * leases, reservations or exported views live: end those first.
+ * leases, reservations, completion queues or exported views live: end those first.
  * Thread safety: no other call on this client may be running or follow.
  * Blocking:      up to timeout_ms for marud's answer; marud away is not an error.
  * Return: 0 and @client is gone; -EBUSY with what holds it; -EOWNERDEAD in a forked child, which
@@ -127,7 +128,7 @@ typedef struct maru_namespace maru_namespace;
  */
 int maru_namespace_open(maru_client *client, const char *text, maru_namespace **ret_ns);
 
-/** The KV schema of a worker: set once, before its first commit. */
+/** The KV schema of a worker: one for all its namespaces, told for each before its first commit. */
 struct maru_schema {
     size_t size;           /* sizeof(struct maru_schema) */
     uint64_t object_bytes; /* logical size of every object: a commit of another is refused */
@@ -139,7 +140,7 @@ struct maru_schema {
  *
  * Thread safety: any thread.
  * Blocking:      one round trip.
- * Return: 0, also for the same schema again; -ENOTUNIQ it is already another; -EMEDIUMTYPE the
+ * Return: 0, also for the same schema again; -ENOTUNIQ it is already another; -EACCES a scheduler; -EMEDIUMTYPE the
  *         namespace has another size or format; -EINVAL; -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD.
  * Since: 0.1
  */

@@ -48,12 +48,12 @@ int64_t maru_probe(maru_namespace *ns, const maru_digest *digests, size_t count,
  *                anything else: not published, the run was given back
  *
  * A store into write-combining or non-temporal memory must be fenced before; maru_copy_in() does.
- * Every reservation is consumed whatever its result. Retries after a lost connection carry the same
- * operation ids and never publish twice.
+ * Every reservation is consumed whatever its result. What the library repeats after a lost connection
+ * or a restart of marud never publishes twice: it asks first what became of the earlier attempt.
  * Thread safety: any thread.
  * Blocking:      one round trip per 1024 items, pipelined.
- * Return: 0 when every result is 0 or -EEXIST; else the first other result; -EINVAL (nothing was
- *         consumed); -EOWNERDEAD.
+ * Return: 0 when every result is 0 or -EEXIST; else the first other result; -EINVAL or -ENOMEM
+ *         (nothing was consumed); -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_commit(maru_namespace *ns, maru_pool *pool, const struct maru_key *keys,
@@ -67,7 +67,8 @@ int maru_commit(maru_namespace *ns, maru_pool *pool, const struct maru_key *keys
  * Objects that are already present are not copied. When the pool fills up in the middle, the first
  * ones are stored and the rest are -ENOSPC.
  * Thread safety: any thread. Blocking: the copy and two round trips.
- * Return: the number of objects now present (0 or -EEXIST results); negative: none was tried.
+ * Return: the number of objects now present (0 or -EEXIST results), 0 when the pool is full; negative:
+ *         none is present, and why.
  * Since: 0.1
  */
 int64_t maru_store(maru_namespace *ns, maru_pool *pool, const struct maru_key *keys,
@@ -94,7 +95,8 @@ int64_t maru_acquire(maru_namespace *ns, const maru_digest *digests, size_t coun
                      const struct maru_manifest *manifest, uint32_t flags,
                      maru_lease **ret_leases);
 
-/** The bytes of a lease. Valid until its release; never write to them. Any thread, never blocks. */
+/** The bytes of a lease. Valid until its release; never write to them. NULL for a lease that was
+ *  released, and in a forked child. Any thread, never blocks. */
 const void *maru_lease_data(const maru_lease *lease);
 /** Their number. Any thread, never blocks. */
 uint64_t maru_lease_length(const maru_lease *lease);

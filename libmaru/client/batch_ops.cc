@@ -393,6 +393,7 @@ void RetireOp::set(Namespace &ns, const wire::Key *keys, uint32_t count, int *re
     ret_results_ = ret_results;
     results_.assign(count, -ENOENT);
     named_.clear();
+    named_.reserve(count);  // before anything is withdrawn
     for (uint32_t i = 0; i < count; ++i) {
         // One key may have a replica in each of several pools.
         for (uint32_t held; (held = session_.held().find_ready(&ns, keys[i])) != HeldTable::kNone;) {

@@ -74,6 +74,23 @@ void capi_pause(void);
             capi_fail(__FILE__, __LINE__, "eventually " #condition);     \
     } while (0)
 
+/* Numbers that two threads share; C99 has no atomics of its own. */
+#define shared_get(number) __atomic_load_n(&(number), __ATOMIC_SEQ_CST)
+#define shared_set(number, value) __atomic_store_n(&(number), (value), __ATOMIC_SEQ_CST)
+#define shared_add(number) __atomic_add_fetch(&(number), 1, __ATOMIC_SEQ_CST)
+
+/* ThreadSanitizer ends a process that forks and then starts threads. */
+#if defined(__SANITIZE_THREAD__)
+#define NO_THREADS_AFTER_FORK 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NO_THREADS_AFTER_FORK 1
+#endif
+#endif
+#ifndef NO_THREADS_AFTER_FORK
+#define NO_THREADS_AFTER_FORK 0
+#endif
+
 /* ---- a worker: one client, one namespace, one pool ---- */
 
 #define OBJECT_BYTES ((uint64_t)16384)

@@ -99,15 +99,15 @@ static void a_child_is_refused_and_disturbs_nothing(void) {
 
 struct traffic {
     struct worker *worker;
-    volatile int stop;
-    volatile int failed;
+    int stop;
+    int failed;
 };
 
 static void *keep_loading(void *argument) {
     struct traffic *traffic = argument;
-    while (!traffic->stop)
+    while (!shared_get(traffic->stop))
         if (load_one(traffic->worker, 1) != 0)
-            traffic->failed = 1;
+            shared_set(traffic->failed, 1);
     return NULL;
 }
 
@@ -130,9 +130,9 @@ static void forks_amid_traffic(void) {
             _exit(maru_client_info(worker.client, &info) == -EOWNERDEAD ? 0 : 1);
         }
         if (child_status(child) != 0)
-            traffic.failed = 2;
+            shared_set(traffic.failed, 2);
     }
-    traffic.stop = 1;
+    shared_set(traffic.stop, 1);
     pthread_join(thread, NULL);
     assert_int_equal(traffic.failed, 0);
     assert_int_equal(client_info_of(worker.client).reconnects, 0);
@@ -142,6 +142,8 @@ static void forks_amid_traffic(void) {
 static void a_child_may_have_a_client_of_its_own(void) {
     struct worker worker;
     pid_t child;
+    if (NO_THREADS_AFTER_FORK)
+        capi_skip("ThreadSanitizer lets no forked child start threads");
     open_worker(&worker, "parent", 1 << 20);
     assert_int_equal(store_one(&worker, 1), 0);
     child = fork();

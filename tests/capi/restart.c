@@ -91,24 +91,24 @@ static void namespaces_registered_in_the_other_order(void) {
 
 struct load {
     struct worker *worker;
-    volatile int stop;
-    volatile int wrong, hits, misses, other;
+    int stop;
+    int wrong, hits, misses, other;
 };
 
 static void *load_and_store(void *argument) {
     struct load *load = argument;
     uint32_t i = 0;
-    while (!load->stop) {
+    while (!shared_get(load->stop)) {
         const uint32_t number = i++ % 40;
         const int result = load_one(load->worker, number);
         if (result == 1)
-            load->wrong = 1;
+            shared_set(load->wrong, 1);
         else if (result == 0)
-            ++load->hits;
+            shared_add(load->hits);
         else if (result == -ENOENT)
-            ++load->misses;
+            shared_add(load->misses);
         else
-            ++load->other;
+            shared_add(load->other);
         if (i % 3 == 0)
             store_one(load->worker, number);
         if (i % 11 == 0) {
@@ -139,7 +139,7 @@ static void killed_again_and_again_under_load(void) {
     }
     for (k = 0; k < 200; ++k)
         capi_pause();
-    load.stop = 1;
+    shared_set(load.stop, 1);
     for (i = 0; i < 2; ++i)
         pthread_join(threads[i], NULL);
     assert_int_equal(load.wrong, 0);
