@@ -19,6 +19,7 @@ constexpr Option kOptions[] = {
     {"--check-config", "[FILE]", "Say what is wrong with the configuration, and end"},
     {"--print-config", nullptr, "Print every setting as it would be used, and end"},
     {"--print-default-config", nullptr, "Print the commented default configuration, and end"},
+    {"--list-devices", nullptr, "List the DAX devices of this host, and end"},
     {"--version", nullptr, "Print the version, and end"},
     {"--help", nullptr, "Print this, and end"},
 };
@@ -75,6 +76,8 @@ Result<Arguments> parse_arguments(int argc, char **argv) {
             out.action = Arguments::Action::PrintConfig;
         } else if (name == "--print-default-config") {
             out.action = Arguments::Action::PrintDefault;
+        } else if (name == "--list-devices") {
+            out.action = Arguments::Action::ListDevices;
         } else if (name == "--version") {
             out.action = Arguments::Action::Version;
         } else {

@@ -8,7 +8,7 @@
 namespace maru {
 
 struct Arguments {
-    enum class Action { Serve, CheckConfig, PrintConfig, PrintDefault, Help, Version };
+    enum class Action { Serve, CheckConfig, PrintConfig, PrintDefault, ListDevices, Help, Version };
     Action action = Action::Serve;
     std::string config_file;  // "": the mode's default, which may be absent
     std::string socket;       // "": as configured

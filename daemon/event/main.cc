@@ -3,6 +3,21 @@
 #include <cstdio>
 
 #include "daemon/event/daemon.h"
+#include "daemon/resource/dax_devices.h"
+
+namespace {
+
+int list_devices() {
+    auto devices = maru::list_dax_devices();
+    if (!devices) {
+        std::fprintf(stderr, "marud: %s\n", maru::describe(devices.error()).c_str());
+        return 1;
+    }
+    std::fputs(maru::describe_dax_devices(*devices).c_str(), stdout);
+    return 0;
+}
+
+}  // namespace
 
 int main(int argc, char **argv) {
     using namespace maru;
@@ -21,6 +36,8 @@ int main(int argc, char **argv) {
         case Arguments::Action::PrintDefault:
             std::fputs(default_config_file().c_str(), stdout);
             return 0;
+        case Arguments::Action::ListDevices:
+            return list_devices();
         default:
             break;
     }
