@@ -202,10 +202,18 @@ TEST(Marud, SessionsGetTheirFullTimeAfterMarudItselfStoodStill) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     marud.signal(SIGCONT);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const auto *status = client.ask<wire::StatusReply>(wire::StatusRequest{});
+    // Asked by another: a request of the session itself would bring it back.
+    WireClient other(marud.socket());
+    ASSERT_TRUE(other.hello());
+    const auto *status = other.ask<wire::StatusReply>(wire::StatusRequest{});
     ASSERT_TRUE(status);
     EXPECT_EQ(status->attached, 1u);
     EXPECT_THAT(marud.log(), HasSubstr("marud did not run for"));
+    // And no more than that: it has said nothing since.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    status = other.ask<wire::StatusReply>(wire::StatusRequest{});
+    ASSERT_TRUE(status);
+    EXPECT_EQ(status->attached, 0u);
 }
 
 TEST(Marud, ASocketOfTheManagerIsServedAndNeverRemoved) {
