@@ -26,9 +26,9 @@ using HolderIndex = uint32_t;     // a session slot of session/, dense, reused a
 enum class ReplicaState : uint8_t { Free, Ready, Retiring };
 
 struct PoolSpec {
-    wire::Id id = 0;             // on the wire; keeps its old epoch after a re-attach
+    wire::Id id = 0;  // on the wire; keeps its old epoch after a re-attach
     HolderIndex owner = 0;
-    uint32_t domain = 0;         // placement domain: ALREADY_PRESENT is asked inside it
+    uint32_t domain = 0;  // placement domain: ALREADY_PRESENT is asked inside it
     wire::Medium medium = wire::Medium::Cpu;
     wire::Tier tier = wire::Tier::L1;
     wire::Scope scope = wire::Scope::Worker;
@@ -114,7 +114,7 @@ class Directory {
                            uint32_t now_s);
     // What `holder` has on it now; 0 for any name that does not fit. Attach may lower it, never raise.
     uint32_t lease_count(HolderIndex holder, const wire::ReplicaName &name) const;
-    void drop_holder(HolderIndex holder);  // ends all its leases
+    void drop_holder(HolderIndex holder);              // ends all its leases
     uint64_t holder_leases(HolderIndex holder) const;  // the sum of counts, as everywhere
     // Attach: every lease of `holder` neither set nor acquired since begin is dropped at the end.
     void begin_lease_restore(HolderIndex holder);

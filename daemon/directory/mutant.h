@@ -27,8 +27,8 @@ constexpr uint64_t mutant_code(const char *name) {  // FNV-1a
         code = (code ^ static_cast<unsigned char>(*name)) * 0x100000001b3;
     return code;
 }
-inline uint64_t chosen_mutant = 0;     // set before the first Service is made
-inline uint64_t mutant_reached = 0;    // how often the chosen point was evaluated
+inline uint64_t chosen_mutant = 0;   // set before the first Service is made
+inline uint64_t mutant_reached = 0;  // how often the chosen point was evaluated
 inline bool mutant_is(uint64_t code) {
     if (code != chosen_mutant)
         return false;

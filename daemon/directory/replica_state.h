@@ -25,12 +25,12 @@ struct ReplicaEdge {
 };
 
 inline constexpr ReplicaEdge kReplicaEdges[] = {
-    {ReplicaState::Free,     ReplicaEvent::Commit,        ReplicaState::Ready},
-    {ReplicaState::Free,     ReplicaEvent::AdoptRetiring, ReplicaState::Retiring},
-    {ReplicaState::Ready,    ReplicaEvent::Retire,        ReplicaState::Retiring},
-    {ReplicaState::Ready,    ReplicaEvent::Remove,        ReplicaState::Free},
-    {ReplicaState::Retiring, ReplicaEvent::Reclaim,       ReplicaState::Free},
-    {ReplicaState::Retiring, ReplicaEvent::Remove,        ReplicaState::Free},
+    {ReplicaState::Free, ReplicaEvent::Commit, ReplicaState::Ready},
+    {ReplicaState::Free, ReplicaEvent::AdoptRetiring, ReplicaState::Retiring},
+    {ReplicaState::Ready, ReplicaEvent::Retire, ReplicaState::Retiring},
+    {ReplicaState::Ready, ReplicaEvent::Remove, ReplicaState::Free},
+    {ReplicaState::Retiring, ReplicaEvent::Reclaim, ReplicaState::Free},
+    {ReplicaState::Retiring, ReplicaEvent::Remove, ReplicaState::Free},
 };
 
 constexpr std::optional<ReplicaState> next_state(ReplicaState from, ReplicaEvent event) {

@@ -142,8 +142,8 @@ Result<void> take_option(CommandLine &line, std::span<const char *const> words, 
     } else if (*at + 1 < words.size()) {
         value = words[++*at];
     } else {
-        return Error{0, std::string(name) + ": expected " + std::string(option->value) +
-                            " behind it"};
+        return Error{0,
+                     std::string(name) + ": expected " + std::string(option->value) + " behind it"};
     }
     *seen |= option->bit;
     return option->set(line, value);
@@ -160,8 +160,8 @@ Result<void> check_fit(const CommandLine &line, unsigned seen) {
         return Error{0, "'" + line.options.arguments[verb.max_arguments] +
                             "': one argument too many, expected: " + usage_line(verb)};
     if (n < verb.min_arguments)
-        return Error{0, std::string(verb.name) + ": an argument is missing, expected: " +
-                            usage_line(verb)};
+        return Error{
+            0, std::string(verb.name) + ": an argument is missing, expected: " + usage_line(verb)};
     return {};
 }
 
@@ -232,7 +232,8 @@ Result<CommandLine> parse_command_line(std::span<const char *const> words) {
 }
 
 std::string help_text() {
-    std::string text = "maructl [OPTION...] COMMAND [ARGUMENT...]\n\nLook at marud and steer it.\n\n";
+    std::string text =
+        "maructl [OPTION...] COMMAND [ARGUMENT...]\n\nLook at marud and steer it.\n\n";
     for (const Verb &verb : verbs()) {
         std::string head = "  " + std::string(verb.name);
         if (!verb.arguments.empty())
@@ -254,8 +255,8 @@ Result<uint64_t> parse_number(std::string_view text, std::string_view what, uint
     if (code == std::errc::invalid_argument || end != text.data() + text.size())
         return Error{0, std::string(what) + " '" + std::string(text) + "': not a number"};
     if (code == std::errc::result_out_of_range || value > max)
-        return Error{0, std::string(what) + " '" + std::string(text) + "': at most " +
-                            std::to_string(max)};
+        return Error{
+            0, std::string(what) + " '" + std::string(text) + "': at most " + std::to_string(max)};
     return value;
 }
 
@@ -266,7 +267,8 @@ Result<wire::Id> parse_id(std::string_view text) {
         std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if ((text.substr(0, 2) != "0x" && text.substr(0, 2) != "0X") || digits.empty() ||
         code != std::errc() || end != digits.data() + digits.size())
-        return Error{0, "id '" + std::string(text) + "': expected 0x and 1 to 16 hexadecimal digits"};
+        return Error{0,
+                     "id '" + std::string(text) + "': expected 0x and 1 to 16 hexadecimal digits"};
     return value;
 }
 

@@ -24,7 +24,7 @@ std::string help_text();
 std::string help_text(const Verb &verb);
 
 Result<uint64_t> parse_number(std::string_view text, std::string_view what, uint64_t max);
-Result<wire::Id> parse_id(std::string_view text);   // "0x..."
+Result<wire::Id> parse_id(std::string_view text);    // "0x..."
 Result<wire::Key> parse_key(std::string_view text);  // DIGEST[/SHARD[/PART]]
 
 }  // namespace maru::maructl

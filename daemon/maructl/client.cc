@@ -26,8 +26,8 @@ Client::Client(UniqueFd socket, int64_t timeout_ns)
     : socket_(std::move(socket)), timeout_ns_(timeout_ns), buffers_(std::make_unique<Buffers>()) {}
 
 Result<void> Client::hello() {
-    const auto reply = call_for<wire::HelloReply>(wire::HelloRequest{
-        wire::kProtocolMajor, wire::kProtocolMinor, "maructl", {}});
+    const auto reply = call_for<wire::HelloReply>(
+        wire::HelloRequest{wire::kProtocolMajor, wire::kProtocolMinor, "maructl", {}});
     if (!reply)
         return reply.error();
     epoch_ = (*reply)->epoch;

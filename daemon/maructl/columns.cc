@@ -22,10 +22,9 @@ const char *name(Scope scope) { return name_of(scope, {"worker", "host", "domain
 
 // One field: its key, its title, its form, and where it is. The form is known without a row, since
 // an empty table has to be aligned as well.
-#define FIELD(row, form, key, title, value)                                 \
-    {                                                                       \
-        key, title, [](const row &r) -> Cell { return cell_##form(value); }, \
-            Form::form                                                      \
+#define FIELD(row, form, key, title, value)                                             \
+    {                                                                                   \
+        key, title, [](const row &r) -> Cell { return cell_##form(value); }, Form::form \
     }
 
 Cell cell_Id(wire::Id v) { return {Form::Id, v}; }

@@ -36,8 +36,8 @@ std::span<const Column<wire::ExplainRow>> columns(const wire::ExplainRow &);
 std::span<const Column<wire::StatusReply>> columns(const wire::StatusReply &);
 std::span<const Column<wire::UsageReply>> columns(const wire::UsageReply &);
 
-std::string id_text(wire::Id id);                    // "0x100000003"
+std::string id_text(wire::Id id);                     // "0x100000003"
 std::string digest_text(const wire::Digest &digest);  // 64 hexadecimal digits
-std::string key_text(const wire::Key &key);          // DIGEST/SHARD/PART
+std::string key_text(const wire::Key &key);           // DIGEST/SHARD/PART
 
 }  // namespace maru::maructl

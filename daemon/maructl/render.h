@@ -32,11 +32,11 @@ Table make_table() {
     Table table;
     for (const auto &column : columns(Row{}))
         if (column.title)
-            table.add_column(column.title,
-                             column.form == Cell::Form::Id || column.form == Cell::Form::Text ||
-                                     column.form == Cell::Form::Flag
-                                 ? Align::Left
-                                 : Align::Right);
+            table.add_column(column.title, column.form == Cell::Form::Id ||
+                                                   column.form == Cell::Form::Text ||
+                                                   column.form == Cell::Form::Flag
+                                               ? Align::Left
+                                               : Align::Right);
     return table;
 }
 
@@ -58,7 +58,8 @@ void write_values(std::ostream &out, const Row &row) {
             width = std::max(width, std::string_view(column.title).size());
     for (const auto &column : columns(row))
         if (column.title)
-            out << column.title << std::string(width + 2 - std::string_view(column.title).size(), ' ')
+            out << column.title
+                << std::string(width + 2 - std::string_view(column.title).size(), ' ')
                 << shown(column.get(row)) << '\n';
 }
 

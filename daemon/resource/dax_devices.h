@@ -13,7 +13,7 @@
 namespace maru {
 
 struct DaxDevice {
-    std::string name;         // "dax0.0": may differ after a reboot, names no device for good
+    std::string name;  // "dax0.0": may differ after a reboot, names no device for good
     uint64_t bytes = 0;
     uint64_t align_bytes = 0;  // offsets and lengths of a mapping are multiples of it
     int numa_node = -1;

@@ -140,8 +140,9 @@ struct maru_schema {
  *
  * Thread safety: any thread.
  * Blocking:      one round trip.
- * Return: 0, also for the same schema again; -ENOTUNIQ it is already another; -EACCES a scheduler; -EMEDIUMTYPE the
- *         namespace has another size or format; -EINVAL; -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD.
+ * Return: 0, also for the same schema again; -ENOTUNIQ it is already another; -EACCES a
+ *         scheduler; -EMEDIUMTYPE the namespace has another size or format; -EINVAL; -ENOTCONN;
+ *         -ETIMEDOUT; -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_client_describe(maru_client *client, maru_namespace *ns, const struct maru_schema *schema);

@@ -62,7 +62,7 @@
  *      if (check("acquire", maru_acquire(ns, digests, 2, NULL, MARU_PREFIX_ONLY, leases)))
  *          return 1;
  *      for (i = 0; i < 2 && leases[i]; ++i)
- *          printf("chunk %d: %llu bytes of '%c'\n", i, (unsigned long long)maru_lease_length(leases[i]),
+ *          printf("chunk %d: %u bytes of '%c'\n", i, (unsigned)maru_lease_length(leases[i]),
  *                 *(const char *)maru_lease_data(leases[i]));
  *      maru_lease_release(leases, 2);
  *      return check("close", maru_client_close(client));

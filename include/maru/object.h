@@ -92,8 +92,7 @@ typedef struct maru_lease maru_lease;
  * Since: 0.1
  */
 int64_t maru_acquire(maru_namespace *ns, const maru_digest *digests, size_t count,
-                     const struct maru_manifest *manifest, uint32_t flags,
-                     maru_lease **ret_leases);
+                     const struct maru_manifest *manifest, uint32_t flags, maru_lease **ret_leases);
 
 /** The bytes of a lease. Valid until its release; never write to them. NULL for a lease that was
  *  released, and in a forked child. Any thread, never blocks. */

@@ -81,7 +81,7 @@ struct maru_pool_info {
 int maru_pool_open(maru_client *client, const struct maru_pool_options *options,
                    maru_pool **ret_pool);
 
-#define MARU_CLOSE_DRAINED 0u /* -EBUSY, nothing changed, while leases, views or reservations live */
+#define MARU_CLOSE_DRAINED 0u /* -EBUSY, nothing changed, while anybody uses memory of it */
 #define MARU_CLOSE_FORCED 1u  /* retire everything at once, then wait for the readers */
 
 /**

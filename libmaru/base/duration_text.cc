@@ -13,8 +13,8 @@ constexpr int64_t kUs = 1'000, kMs = 1'000 * kUs, kS = 1'000 * kMs;
 constexpr int64_t kMin = 60 * kS, kHour = 60 * kMin, kDay = 24 * kHour;
 
 constexpr Unit kUnits[] = {
-    {"ns", 1},    {"us", kUs},   {"ms", kMs},  {"s", kS},
-    {"m", kMin},  {"min", kMin}, {"h", kHour}, {"d", kDay},
+    {"ns", 1},   {"us", kUs},   {"ms", kMs},  {"s", kS},
+    {"m", kMin}, {"min", kMin}, {"h", kHour}, {"d", kDay},
 };
 
 }  // namespace

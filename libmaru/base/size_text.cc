@@ -12,11 +12,21 @@ namespace {
 
 constexpr Unit kUnits[] = {
     {"b", 1},
-    {"k", 1ull << 10}, {"kb", 1ull << 10}, {"kib", 1ull << 10},
-    {"m", 1ull << 20}, {"mb", 1ull << 20}, {"mib", 1ull << 20},
-    {"g", 1ull << 30}, {"gb", 1ull << 30}, {"gib", 1ull << 30},
-    {"t", 1ull << 40}, {"tb", 1ull << 40}, {"tib", 1ull << 40},
-    {"p", 1ull << 50}, {"pb", 1ull << 50}, {"pib", 1ull << 50},
+    {"k", 1ull << 10},
+    {"kb", 1ull << 10},
+    {"kib", 1ull << 10},
+    {"m", 1ull << 20},
+    {"mb", 1ull << 20},
+    {"mib", 1ull << 20},
+    {"g", 1ull << 30},
+    {"gb", 1ull << 30},
+    {"gib", 1ull << 30},
+    {"t", 1ull << 40},
+    {"tb", 1ull << 40},
+    {"tib", 1ull << 40},
+    {"p", 1ull << 50},
+    {"pb", 1ull << 50},
+    {"pib", 1ull << 50},
 };
 
 }  // namespace

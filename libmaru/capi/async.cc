@@ -139,7 +139,8 @@ int maru_commit_submit(maru_queue *queue, maru_namespace *ns, maru_pool *pool,
         if (int bad = check_commit(ns, pool, keys, reservations, count, ret_results))
             return bad;
         return submit(queue, ns, user_data, [&](client::Session &) -> client::BatchOp * {
-            return prepare_commit(ns, pool, wire_keys(keys), runs_of(reservations, count), ret_results);
+            return prepare_commit(ns, pool, wire_keys(keys), runs_of(reservations, count),
+                                  ret_results);
         });
     });
 }

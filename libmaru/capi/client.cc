@@ -44,11 +44,12 @@ int open_client(const maru_client_options *options, maru_client **ret_client) {
         return fail(EINVAL, "ret_client: must not be NULL");
     const size_t engine = in.engine ? std::strlen(in.engine) : 0;
     if (engine < 1 || engine > wire::kMaxEngineIdBytes)
-        return fail(EINVAL, "options->engine: is " + std::to_string(engine) + " bytes, must be 1 to " +
-                                std::to_string(wire::kMaxEngineIdBytes));
+        return fail(EINVAL, "options->engine: is " + std::to_string(engine) +
+                                " bytes, must be 1 to " + std::to_string(wire::kMaxEngineIdBytes));
     if (in.name && std::strlen(in.name) > wire::kMaxClientNameBytes)
         return fail(EINVAL, "options->name: is " + std::to_string(std::strlen(in.name)) +
-                                " bytes, must be at most " + std::to_string(wire::kMaxClientNameBytes));
+                                " bytes, must be at most " +
+                                std::to_string(wire::kMaxClientNameBytes));
     if (in.role != MARU_ROLE_WORKER && in.role != MARU_ROLE_SCHEDULER)
         return fail(EINVAL, "options->role: is " + std::to_string(in.role) +
                                 ", must be MARU_ROLE_WORKER or MARU_ROLE_SCHEDULER");
@@ -101,7 +102,7 @@ int maru_client_info(maru_client *client, struct maru_client_info *info) {
         if (!info)
             return fail(EINVAL, "info: must not be NULL");
         const client::Session::Info known = inside(client)->info();
-        struct maru_client_info out{};
+        struct maru_client_info out {};
         out.state = static_cast<uint32_t>(known.state);
         out.epoch = known.epoch;
         out.session = known.id;
@@ -144,7 +145,8 @@ int maru_namespace_open(maru_client *client, const char *text, maru_namespace **
     });
 }
 
-int maru_client_describe(maru_client *client, maru_namespace *ns, const struct maru_schema *schema) {
+int maru_client_describe(maru_client *client, maru_namespace *ns,
+                         const struct maru_schema *schema) {
     return abi_guard([&]() -> int {
         if (int bad = check(client, "client"))
             return bad;
@@ -157,7 +159,8 @@ int maru_client_describe(maru_client *client, maru_namespace *ns, const struct m
             return bad;
         const size_t format = in.format ? std::strlen(in.format) : 0;
         if (format < 1 || format > wire::kMaxFormatBytes)
-            return fail(EINVAL, "schema->format: is " + std::to_string(format) + " bytes, must be 1 to " +
+            return fail(EINVAL, "schema->format: is " + std::to_string(format) +
+                                    " bytes, must be 1 to " +
                                     std::to_string(wire::kMaxFormatBytes));
         if (in.object_bytes == 0)
             return fail(EINVAL, "schema->object_bytes: must be at least 1");

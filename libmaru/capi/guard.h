@@ -26,9 +26,7 @@ inline int64_t report(const client::Outcome &outcome) noexcept {
     return outcome.value;
 }
 
-inline int null_argument(const char *name) noexcept {
-    return fail(EINVAL, std::string_view(name));
-}
+inline int null_argument(const char *name) noexcept { return fail(EINVAL, std::string_view(name)); }
 
 template <typename Body>
 auto abi_guard(Body &&body) noexcept -> decltype(body()) {
@@ -71,7 +69,8 @@ int write_info(const T &from, T *to, const char *what, size_t least) {
         return fail(EINVAL, std::string(what) + "->size: is " + std::to_string(size) +
                                 ", must be sizeof(*" + what + ")");
     auto *bytes = reinterpret_cast<unsigned char *>(to);
-    std::memcpy(bytes + sizeof(size_t), reinterpret_cast<const unsigned char *>(&from) + sizeof(size_t),
+    std::memcpy(bytes + sizeof(size_t),
+                reinterpret_cast<const unsigned char *>(&from) + sizeof(size_t),
                 (size < sizeof(T) ? size : sizeof(T)) - sizeof(size_t));
     for (size_t i = sizeof(T); i < size; ++i)
         bytes[i] = 0;

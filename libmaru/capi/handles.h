@@ -13,7 +13,9 @@
 
 namespace maru::capi {
 
-inline client::Session *inside(maru_client *handle) { return reinterpret_cast<client::Session *>(handle); }
+inline client::Session *inside(maru_client *handle) {
+    return reinterpret_cast<client::Session *>(handle);
+}
 inline client::Namespace *inside(maru_namespace *handle) {
     return reinterpret_cast<client::Namespace *>(handle);
 }
@@ -21,7 +23,9 @@ inline client::Pool *inside(maru_pool *handle) { return reinterpret_cast<client:
 inline client::CompletionQueue *inside(maru_queue *handle) {
     return reinterpret_cast<client::CompletionQueue *>(handle);
 }
-inline maru_client *outside(client::Session *object) { return reinterpret_cast<maru_client *>(object); }
+inline maru_client *outside(client::Session *object) {
+    return reinterpret_cast<maru_client *>(object);
+}
 inline maru_namespace *outside(client::Namespace *object) {
     return reinterpret_cast<maru_namespace *>(object);
 }
@@ -62,7 +66,8 @@ int read_manifest(const maru_manifest *from, size_t count, wire::Manifest &to);
 int check_batch(maru_namespace *ns, const maru_manifest *manifest, size_t count, uint32_t flags,
                 wire::Manifest &to);
 
-static_assert(sizeof(maru_digest) == sizeof(wire::Digest) && alignof(maru_digest) == alignof(wire::Digest));
+static_assert(sizeof(maru_digest) == sizeof(wire::Digest) &&
+              alignof(maru_digest) == alignof(wire::Digest));
 static_assert(sizeof(maru_key) == sizeof(wire::Key) && alignof(maru_key) == alignof(wire::Key) &&
               offsetof(maru_key, shard) == offsetof(wire::Key, shard) &&
               offsetof(maru_key, part) == offsetof(wire::Key, part));

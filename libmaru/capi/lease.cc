@@ -116,10 +116,10 @@ int64_t maru_acquire(maru_namespace *ns, const maru_digest *digests, size_t coun
         if (int bad = check_worker(session))
             return bad;
         auto lock = session.lock();
-        auto *op = client::prepare(session, session.acquires, *inside(ns), wire_digests(digests),
-                                   static_cast<uint32_t>(count), wanted,
-                                   (flags & MARU_PREFIX_ONLY) != 0,
-                                   reinterpret_cast<void **>(ret_leases));
+        auto *op =
+            client::prepare(session, session.acquires, *inside(ns), wire_digests(digests),
+                            static_cast<uint32_t>(count), wanted, (flags & MARU_PREFIX_ONLY) != 0,
+                            reinterpret_cast<void **>(ret_leases));
         return report(client::run(session, lock, *op));
     });
 }

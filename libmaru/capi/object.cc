@@ -23,14 +23,16 @@ int read_manifest(const maru_manifest *from, size_t count, wire::Manifest &to) {
         to.part_count = in.part_count ? in.part_count : 1;
         const uint64_t objects = uint64_t{to.shard_count} * to.part_count;
         if (objects > wire::kMaxBatchItems)
-            return fail(EMSGSIZE, "manifest: has " + std::to_string(objects) + " objects, must be at most " +
+            return fail(EMSGSIZE, "manifest: has " + std::to_string(objects) +
+                                      " objects, must be at most " +
                                       std::to_string(wire::kMaxBatchItems));
         if (uint64_t{to.first_shard} + to.shard_count > UINT32_MAX ||
             uint64_t{to.first_part} + to.part_count > UINT32_MAX)
             return fail(EINVAL, "manifest: its last shard and part must fit 32 bits");
     }
     if (count > kMaxObjects / to.objects())
-        return fail(EMSGSIZE, "count: is " + std::to_string(count) + ", count x objects must be at most " +
+        return fail(EMSGSIZE, "count: is " + std::to_string(count) +
+                                  ", count x objects must be at most " +
                                   std::to_string(kMaxObjects));
     return 0;
 }
@@ -54,14 +56,15 @@ client::CommitOp *prepare_commit(maru_namespace *ns, maru_pool *pool, const wire
                                  std::span<const PageRun> runs, int *ret_results) {
     client::Session &session = session_of(ns);
     client::Pool &inner = *inside(pool);
-    client::CommitOp *op = client::prepare(session, session.commits, *inside(ns), inner, keys, runs,
-                                           ret_results);
+    client::CommitOp *op =
+        client::prepare(session, session.commits, *inside(ns), inner, keys, runs, ret_results);
     if (inner.allocator().apply_all(AllocationEvent::Send, runs) == RunStatus::Ok)
         return op;
     op->recycle();
     for (size_t i = 0; i < runs.size(); ++i)
         if (inner.allocator().state(runs[i]) != pool::AllocationState::Reserved) {
-            fail(EINVAL, "reservations[" + std::to_string(i) + "]: is not reserved in this pool (any more)");
+            fail(EINVAL, "reservations[" + std::to_string(i) +
+                             "]: is not reserved in this pool (any more)");
             return nullptr;
         }
     fail(EINVAL, "reservations: one of them is named twice");
@@ -74,7 +77,8 @@ std::vector<PageRun> &scratch_runs(const maru_reservation *reservations, size_t 
     thread_local std::vector<PageRun> runs;
     runs.clear();
     for (size_t i = 0; i < count; ++i)
-        runs.push_back({reservations[i].offset, reservations[i].length, reservations[i].generation});
+        runs.push_back(
+            {reservations[i].offset, reservations[i].length, reservations[i].generation});
     return runs;
 }
 
@@ -121,7 +125,8 @@ int64_t store(maru_namespace *ns, maru_pool *pool, const maru_key *keys, const v
         if (session.over())
             return fail(session.over(), session.over_why());
         for (size_t i = 0; i < count; ++i) {
-            if (session.held().find_ready(inside(ns), wire_keys(keys)[i]) != client::HeldTable::kNone)
+            if (session.held().find_ready(inside(ns), wire_keys(keys)[i]) !=
+                client::HeldTable::kNone)
                 results[i] = -EEXIST;
             else
                 index.push_back(static_cast<uint32_t>(i));
@@ -205,7 +210,8 @@ int maru_commit(maru_namespace *ns, maru_pool *pool, const struct maru_key *keys
             return bad;
         client::Session &session = session_of(ns);
         auto lock = session.lock();
-        auto *op = prepare_commit(ns, pool, wire_keys(keys), runs_of(reservations, count), ret_results);
+        auto *op =
+            prepare_commit(ns, pool, wire_keys(keys), runs_of(reservations, count), ret_results);
         if (!op)
             return -EINVAL;
         return static_cast<int>(report(client::run(session, lock, *op)));

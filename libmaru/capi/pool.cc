@@ -24,14 +24,17 @@ int open_pool(maru_client *client, const maru_pool_options *options, maru_pool *
         return fail(EACCES, "a scheduler is metadata-only: it opens no pool");
     client::PoolOptions out;
     out.page_bytes = in.page_bytes ? in.page_bytes : kDefaultPage;
-    if (!std::has_single_bit(out.page_bytes) || out.page_bytes < kLeastPage || out.page_bytes > kLargestPage)
+    if (!std::has_single_bit(out.page_bytes) || out.page_bytes < kLeastPage ||
+        out.page_bytes > kLargestPage)
         return fail(EINVAL, "options->page_bytes: is " + std::to_string(in.page_bytes) +
                                 ", must be a power of two from 4096 to 1073741824");
     if (in.capacity_bytes < out.page_bytes || in.capacity_bytes > INT64_MAX)
         return fail(EINVAL, "options->capacity_bytes: is " + std::to_string(in.capacity_bytes) +
-                                ", must be at least one page (" + std::to_string(out.page_bytes) + ")");
+                                ", must be at least one page (" + std::to_string(out.page_bytes) +
+                                ")");
     if (in.medium == MARU_MEDIUM_CXL)
-        return fail(EOPNOTSUPP, "options->medium: this version has no CXL pools (mixed_storage_v1)");
+        return fail(EOPNOTSUPP,
+                    "options->medium: this version has no CXL pools (mixed_storage_v1)");
     if (in.medium != MARU_MEDIUM_CPU)
         return fail(EINVAL, "options->medium: must be MARU_MEDIUM_CPU or MARU_MEDIUM_CXL");
     if (in.huge_pages > MARU_HUGE_REQUIRED)
@@ -75,10 +78,10 @@ int maru_pool_close(maru_pool *pool, uint32_t mode) {
             return bad;
         if (mode > MARU_CLOSE_FORCED)
             return fail(EINVAL, "mode: must be MARU_CLOSE_DRAINED or MARU_CLOSE_FORCED");
-        const auto how = mode == MARU_CLOSE_FORCED ? client::Pool::Close::Forced
-                                                   : client::Pool::Close::Drained;
-        return static_cast<int>(report(
-            client::Pool::close(*inside(pool), how, session_of(pool).call_deadline())));
+        const auto how =
+            mode == MARU_CLOSE_FORCED ? client::Pool::Close::Forced : client::Pool::Close::Drained;
+        return static_cast<int>(
+            report(client::Pool::close(*inside(pool), how, session_of(pool).call_deadline())));
     });
 }
 
@@ -89,7 +92,7 @@ int maru_pool_info(maru_pool *pool, struct maru_pool_info *info) {
         if (!info)
             return fail(EINVAL, "info: must not be NULL");
         const client::Pool::Info known = inside(pool)->info();
-        struct maru_pool_info out{};
+        struct maru_pool_info out {};
         out.id = inside(pool)->id();
         out.capacity_bytes = known.usage.capacity_bytes;
         out.reserved_bytes = known.usage.reserved_bytes;
@@ -152,7 +155,8 @@ int maru_abort(maru_pool *pool, const maru_reservation *reservations, size_t cou
                                     reservations[i].generation};
             if (inside(pool)->allocator().apply(pool::AllocationEvent::Abort, run) !=
                 pool::RunStatus::Ok)
-                result = fail(ENOENT, "reservations[" + std::to_string(i) + "]: is not reserved (any more)");
+                result = fail(
+                    ENOENT, "reservations[" + std::to_string(i) + "]: is not reserved (any more)");
         }
         return result;
     });

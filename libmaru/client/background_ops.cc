@@ -62,7 +62,8 @@ void ReleaseOp::next(wire::RequestBody &body, Part &part) {
     body = wire::ReleaseRequest{names_};
 }
 
-bool ReleaseOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool ReleaseOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                         bool) {
     // A refusal of the whole means that marud counts leases we no longer have: attach sets it right.
     const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
     return reply && reply->statuses.size() == part.count;
@@ -104,7 +105,8 @@ void HeldBatchOp::collect() {
     }
 }
 
-bool HeldBatchOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool HeldBatchOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                           bool) {
     const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
     if (!reply || reply->statuses.size() != part.count || sent_.size() != part.count)
         return false;
@@ -125,7 +127,9 @@ void AckOp::next(wire::RequestBody &body, Part &part) {
     body = wire::ReclaimAckRequest{names_};
 }
 bool &AckOp::mark(Held &held) { return held.ack_queued; }
-bool AckOp::wanted(const Held &held) { return held.state == HeldState::Reclaiming && held.leases == 0; }
+bool AckOp::wanted(const Held &held) {
+    return held.state == HeldState::Reclaiming && held.leases == 0;
+}
 void AckOp::answer(uint32_t held, Status status) { session_.reclaim_answer(held, status); }
 
 void SweepOp::next(wire::RequestBody &body, Part &part) {
@@ -214,7 +218,8 @@ void ResolveOp::next(wire::RequestBody &body, Part &part) {
     count_ = 0;
 }
 
-bool ResolveOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool ResolveOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                         bool) {
     if (std::holds_alternative<wire::StatusOnly>(body))
         return true;  // asked again later
     const auto *reply = std::get_if<wire::ResolveReply>(&body);
@@ -259,7 +264,8 @@ void RecommitOp::next(wire::RequestBody &body, Part &part) {
     body = wire::CommitRequest{ns->id, part.op_id, items_};
 }
 
-bool RecommitOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool RecommitOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                          bool) {
     return take_commit_reply(session_, part, body);
 }
 

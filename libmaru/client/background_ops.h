@@ -113,7 +113,8 @@ class HeartbeatOp final : public BackgroundOp {
     void beat();
     bool unsent() const override { return due_; }
     void next(wire::RequestBody &body, Part &part) override;
-    bool on_reply(const Part &, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) override {
+    bool on_reply(const Part &, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                  bool) override {
         return std::holds_alternative<wire::StatusOnly>(body);
     }
     void on_lost(const Part &) override {}

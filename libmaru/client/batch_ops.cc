@@ -22,7 +22,8 @@ void BatchOp::begin(uint32_t count) {
 void BatchOp::again(uint32_t first, uint32_t count) {
     if (detached() || count == 0)
         return;
-    auto at = std::find_if(todo_.begin(), todo_.end(), [&](const Range &r) { return r.first > first; });
+    auto at =
+        std::find_if(todo_.begin(), todo_.end(), [&](const Range &r) { return r.first > first; });
     if (at != todo_.begin() && (at - 1)->first + (at - 1)->count == first) {
         (at - 1)->count += count;
         return;
@@ -109,7 +110,8 @@ void ProbeOp::next(wire::RequestBody &body, Part &part) {
     body = wire::ProbeRequest{ns_->id, {keys_ + part.first, part.count}, manifest_, prefix_only_};
 }
 
-bool ProbeOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool ProbeOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                       bool) {
     if (failed(body) || detached())
         return true;
     const auto *reply = std::get_if<wire::ProbeReply>(&body);
@@ -178,7 +180,8 @@ uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
     return same ? held : HeldTable::kNone;
 }
 
-bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                         bool) {
     if (failed(body))
         return true;
     const auto *reply = std::get_if<wire::AcquireReply>(&body);
@@ -276,8 +279,8 @@ Outcome AcquireOp::complete() {
 
 // ---- commit --------------------------------------------------------------------------------------
 
-void CommitOp::set(Namespace &ns, Pool &pool, const wire::Key *keys, std::span<const pool::PageRun> runs,
-                   int *ret_results) {
+void CommitOp::set(Namespace &ns, Pool &pool, const wire::Key *keys,
+                   std::span<const pool::PageRun> runs, int *ret_results) {
     begin(static_cast<uint32_t>(runs.size()));
     // Publishing must not fail for want of memory once marud has agreed.
     session_.held().reserve(session_.ledger().unsettled() + runs.size());
@@ -314,13 +317,15 @@ void CommitOp::next(wire::RequestBody &body, Part &part) {
         const uint64_t id = ledger.add(record);
         if (i == part.first)
             part.op_id = id;
-        items_.push_back({keys_[i], pool_->id(), runs_[i].offset, runs_[i].length, runs_[i].generation});
+        items_.push_back(
+            {keys_[i], pool_->id(), runs_[i].offset, runs_[i].length, runs_[i].generation});
         ++outstanding_;
     }
     body = wire::CommitRequest{ns_->id, part.op_id, items_};
 }
 
-bool CommitOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool CommitOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                        bool) {
     if (const auto *status = std::get_if<wire::StatusOnly>(&body); status && refusal_.empty())
         refusal_ = status->message;
     return take_commit_reply(session_, part, body);
@@ -396,7 +401,8 @@ void RetireOp::set(Namespace &ns, const wire::Key *keys, uint32_t count, int *re
     named_.reserve(count);  // before anything is withdrawn
     for (uint32_t i = 0; i < count; ++i) {
         // One key may have a replica in each of several pools.
-        for (uint32_t held; (held = session_.held().find_ready(&ns, keys[i])) != HeldTable::kNone;) {
+        for (uint32_t held;
+             (held = session_.held().find_ready(&ns, keys[i])) != HeldTable::kNone;) {
             const Held &entry = session_.held()[held];
             named_.push_back({i, held, entry.replica, entry.run.generation});
             session_.withdraw(held);
@@ -419,7 +425,8 @@ void RetireOp::next(wire::RequestBody &body, Part &part) {
     body = wire::RetireRequest{names_};
 }
 
-bool RetireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+bool RetireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
+                        bool) {
     if (failed(body))
         return true;
     const auto *reply = std::get_if<wire::ItemStatusReply>(&body);

@@ -66,8 +66,8 @@ void submit(Session &session, BatchOp &op, CompletionQueue &queue, uint64_t user
 class ProbeOp final : public BatchOp {
   public:
     using BatchOp::BatchOp;
-    void set(Namespace &ns, const wire::Digest *keys, uint32_t count, const wire::Manifest &manifest,
-             bool prefix_only, uint8_t *ret_bitmap);
+    void set(Namespace &ns, const wire::Digest *keys, uint32_t count,
+             const wire::Manifest &manifest, bool prefix_only, uint8_t *ret_bitmap);
     void next(wire::RequestBody &body, Part &part) override;
     bool on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &fds,
                   bool fds_lost) override;
@@ -87,8 +87,8 @@ class ProbeOp final : public BatchOp {
 class AcquireOp final : public BatchOp {
   public:
     using BatchOp::BatchOp;
-    void set(Namespace &ns, const wire::Digest *keys, uint32_t count, const wire::Manifest &manifest,
-             bool prefix_only, void **ret_leases);
+    void set(Namespace &ns, const wire::Digest *keys, uint32_t count,
+             const wire::Manifest &manifest, bool prefix_only, void **ret_leases);
     void next(wire::RequestBody &body, Part &part) override;
     bool on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &fds,
                   bool fds_lost) override;
@@ -140,7 +140,7 @@ class CommitOp final : public BatchOp {
     std::vector<pool::PageRun> runs_;
     int *ret_results_ = nullptr;
     uint32_t outstanding_ = 0;  // sent, fate unknown
-    std::string refusal_;        // what marud said of a whole message
+    std::string refusal_;       // what marud said of a whole message
     std::vector<int> results_;
     std::vector<wire::CommitItem> items_;
 };

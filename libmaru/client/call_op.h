@@ -10,7 +10,8 @@ namespace maru::client {
 class CallOp final : public Op {
   public:
     // Called under the lock with a reply that is not a failed StatusOnly. False: it does not fit.
-    using Reply = std::function<bool(const wire::ReplyBody &, std::vector<UniqueFd> &, bool fds_lost)>;
+    using Reply =
+        std::function<bool(const wire::ReplyBody &, std::vector<UniqueFd> &, bool fds_lost)>;
     // Builds the body at each sending.
     using Build = std::function<void(wire::RequestBody &)>;
 

@@ -9,7 +9,10 @@
 namespace maru::client {
 
 CompletionQueue::CompletionQueue(Session &owner, UniqueFd event)
-    : session(owner), fork_mark(ForkGuard::mark()), event_(std::move(event)), ring_(kMaxUnfinished) {}
+    : session(owner),
+      fork_mark(ForkGuard::mark()),
+      event_(std::move(event)),
+      ring_(kMaxUnfinished) {}
 
 Result<CompletionQueue *> CompletionQueue::create(Session &session) {
     UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

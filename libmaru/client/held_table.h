@@ -32,8 +32,8 @@ struct Held {
     bool release_queued = false;
     bool ack_queued = false;
     bool sweep_queued = false;
-    uint32_t leases = 0;        // held by this process now
-    uint32_t told_leases = 0;   // that marud counts, once all sent messages have arrived
+    uint32_t leases = 0;       // held by this process now
+    uint32_t told_leases = 0;  // that marud counts, once all sent messages have arrived
     Namespace *ns = nullptr;
     Pool *pool = nullptr;
     wire::Key key;

@@ -92,8 +92,8 @@ class Op {
   private:
     friend class Transport;
     bool done_ = false;
-    bool queued_ = false;   // in a send queue
-    bool caller_ = true;    // somebody waits for it or will reap it
+    bool queued_ = false;  // in a send queue
+    bool caller_ = true;   // somebody waits for it or will reap it
     uint32_t in_flight_ = 0;
     int code_ = 0;
     std::string message_;

@@ -29,7 +29,9 @@ Outcome refused(int code, std::string message) { return {-int64_t{code}, std::mo
 }  // namespace
 
 Pool::Pool(Session &session, const PoolOptions &options)
-    : session_(session), options_(options), request_key_(random_key()),
+    : session_(session),
+      options_(options),
+      request_key_(random_key()),
       environment_(pool::system_memory()) {}
 
 Pool::~Pool() {
@@ -87,7 +89,8 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
                     session.pools().push_back(std::move(opening->pool));
                     return true;
                 }
-                opening->error = Error{EPROTO, "marud granted a pool whose sizes do not fit together"};
+                opening->error =
+                    Error{EPROTO, "marud granted a pool whose sizes do not fit together"};
             } catch (const std::bad_alloc &) {
                 opening->error = Error{ENOMEM, "open pool: no memory for the pool's tables"};
             }
@@ -121,7 +124,8 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
                 [pool](uint32_t segment) { return pool->open_segment(segment); },
                 [pool](uint32_t segment, uint64_t usable) {
                     const uint64_t start = uint64_t{segment} * pool->segment_bytes_;
-                    const uint64_t bytes = std::min(pool->segment_bytes_, pool->capacity_bytes_ - start);
+                    const uint64_t bytes =
+                        std::min(pool->segment_bytes_, pool->capacity_bytes_ - start);
                     (void)pool->allocator_->admit(segment, std::min(usable, bytes));
                 }},
             *pool->environment_);
@@ -142,8 +146,8 @@ bool Pool::take_grant(const wire::PoolReply &reply) {
     if (reply.segment_bytes == 0 || reply.capacity_bytes == 0 || reply.segment_count == 0 ||
         reply.segment_count != (reply.capacity_bytes - 1) / reply.segment_bytes + 1)
         return false;
-    auto allocator = pool::PageAllocator::create({reply.capacity_bytes, reply.segment_bytes,
-                                                  options_.page_bytes, reply.first_generation});
+    auto allocator = pool::PageAllocator::create(
+        {reply.capacity_bytes, reply.segment_bytes, options_.page_bytes, reply.first_generation});
     if (!allocator)
         return false;
     id_ = reply.pool;
@@ -160,7 +164,9 @@ bool Pool::take_grant(const wire::PoolReply &reply) {
 void Pool::abandon(Session &session, wire::Id id) {
     auto close_phase = [](wire::Id pool, wire::ClosePhase phase, CallOp::Reply then) {
         auto *op = new CallOp(
-            [pool, phase](wire::RequestBody &body) { body = wire::ClosePoolRequest{pool, phase}; },
+            [pool, phase](wire::RequestBody &body) {
+                body = wire::ClosePoolRequest{pool, phase};
+            },
             std::move(then));
         op->must_settle = true;
         op->patient = true;
@@ -178,7 +184,8 @@ void Pool::abandon(Session &session, wire::Id id) {
 
 Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
     if (const auto &segment = segments_[index]; segment && base_[index])  // by open()
-        return pool::PopulateRange{segment->data(), segment->bytes(), node_.load(), segment->huge()};
+        return pool::PopulateRange{segment->data(), segment->bytes(), node_.load(),
+                                   segment->huge()};
     for (;;) {
         bool again = false;
         auto range = try_segment(index, &again);
@@ -197,7 +204,9 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     auto lock = session_.lock();
     auto granted = session_.call(
         lock,
-        [&](wire::RequestBody &body) { body = wire::GrantSegmentRequest{id_, index}; },
+        [&](wire::RequestBody &body) {
+            body = wire::GrantSegmentRequest{id_, index};
+        },
         [&](const wire::ReplyBody &body, std::vector<UniqueFd> &fds, bool) {
             const auto *reply = std::get_if<wire::SegmentReply>(&body);
             if (!reply)
@@ -234,11 +243,14 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     // marud would take this segment back.
     lock.lock();
     ForkGuard::track(segment->fd());
-    const pool::PopulateRange range{segment->data(), segment->bytes(), binding->node, segment->huge()};
+    const pool::PopulateRange range{segment->data(), segment->bytes(), binding->node,
+                                    segment->huge()};
     segments_[index] = std::move(*segment);
     auto mapped = session_.call(
         lock,
-        [&](wire::RequestBody &body) { body = wire::SegmentMappedRequest{id_, index}; },
+        [&](wire::RequestBody &body) {
+            body = wire::SegmentMappedRequest{id_, index};
+        },
         [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
             if (!std::holds_alternative<wire::StatusOnly>(body))
                 return false;
@@ -344,9 +356,11 @@ wire::AttachPoolRequest Pool::attach_request(uint32_t first, std::vector<int> &f
 
 Outcome Pool::busy_with() const {
     if (leases > 0)
-        return refused(EBUSY, std::to_string(leases) + " leases on objects of the pool are held here");
+        return refused(EBUSY,
+                       std::to_string(leases) + " leases on objects of the pool are held here");
     if (const uint64_t n = allocator_->count(AllocationState::Reserved))
-        return refused(EBUSY, std::to_string(n) + " reservations of the pool are not committed or aborted");
+        return refused(
+            EBUSY, std::to_string(n) + " reservations of the pool are not committed or aborted");
     if (const uint64_t n = unsettled(); n > 0 && !session_.over())
         return refused(EBUSY, "the fate of " + std::to_string(n) + " commits is not known yet");
     return {};
@@ -371,7 +385,8 @@ Outcome Pool::close(Pool &pool, Close mode, TimeNs deadline) {
     if (outcome.value != 0)
         return outcome;
     auto &pools = session.pools();
-    auto it = std::find_if(pools.begin(), pools.end(), [&](const auto &p) { return p.get() == &pool; });
+    auto it =
+        std::find_if(pools.begin(), pools.end(), [&](const auto &p) { return p.get() == &pool; });
     gone = std::move(*it);
     pools.erase(it);
     lock.unlock();  // before the pool is destroyed
@@ -400,10 +415,12 @@ Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
         while (!quiet()) {
             if (now_ns() >= deadline)
                 return refused(ETIMEDOUT, "forced close: " + busy_with().message);
-            session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond), quiet);
+            session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond),
+                                      quiet);
         }
         for (uint32_t held = 0; held < session_.held().slots(); ++held)
-            if (session_.held()[held].pool == this && session_.held()[held].state == HeldState::Ready)
+            if (session_.held()[held].pool == this &&
+                session_.held()[held].state == HeldState::Ready)
                 session_.withdraw(held);
     }
     if (session_.over()) {  // nobody to ask: the mappings are all that is left
@@ -417,14 +434,16 @@ Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
     // asked who still reads; on one connection, sent before is heard before.
     auto told = [&] { return session_.releases_sent(); };
     while (!told() && now_ns() < deadline)
-        session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond), told);
+        session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond),
+                                  told);
     uint64_t marud_leases = 0;
     std::string who;
     bool busy = false;
     auto asked = session_.call(
         lock,
         [&](wire::RequestBody &body) {
-            body = wire::ClosePoolRequest{id_, forced ? wire::ClosePhase::Force : wire::ClosePhase::Drain};
+            body = wire::ClosePoolRequest{
+                id_, forced ? wire::ClosePhase::Force : wire::ClosePhase::Drain};
         },
         [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
             const auto *reply = std::get_if<wire::ClosePoolReply>(&body);
@@ -466,8 +485,8 @@ void Pool::unmap(Lock &lock) {
     session_.forget_pool(*this);
     kept_.clear();
     for (uint32_t i = 0; i < confirmed_; ++i)
-        kept_.push_back(std::make_unique<TrackedFd>(
-            UniqueFd(::fcntl(segments_[i]->fd(), F_DUPFD_CLOEXEC, 0))));
+        kept_.push_back(
+            std::make_unique<TrackedFd>(UniqueFd(::fcntl(segments_[i]->fd(), F_DUPFD_CLOEXEC, 0))));
     if (std::any_of(kept_.begin(), kept_.end(), [](const auto &fd) { return fd->get() < 0; }))
         confirmed_ = 0;  // no descriptors to spare: a new marud must do without
     unmapped_ = true;
@@ -490,7 +509,10 @@ Outcome Pool::finish(Lock &lock, TimeNs deadline) {
         bool busy = false;
         std::string who;
         auto asked = session_.call(
-            lock, [&](wire::RequestBody &body) { body = wire::ClosePoolRequest{id_, phase}; },
+            lock,
+            [&](wire::RequestBody &body) {
+                body = wire::ClosePoolRequest{id_, phase};
+            },
             [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
                 const auto *reply = std::get_if<wire::ClosePoolReply>(&body);
                 if (!reply)
@@ -516,7 +538,8 @@ Outcome Pool::finish(Lock &lock, TimeNs deadline) {
             continue;
         }
         if (now_ns() + pause >= deadline)
-            return refused(EBUSY, "close pool: " + (who.empty() ? "a mapping or a pin is left" : who));
+            return refused(EBUSY,
+                           "close pool: " + (who.empty() ? "a mapping or a pin is left" : who));
         session_.transport().wait(lock, this, now_ns() + pause, [] { return false; });
         pause = std::min(pause * 2, 200 * kMillisecond);
     }

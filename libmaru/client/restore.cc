@@ -168,14 +168,15 @@ Restore::Result Restore::register_namespaces() {
     // By index: a thread that opens a namespace waits, but its answer may come from before.
     for (size_t i = 0; i < session_.namespaces_.size(); ++i) {
         Namespace &ns = *session_.namespaces_[i];
-        result = call([&](wire::RequestBody &body) { body = wire::RegisterNamespaceRequest{ns.text}; },
-                      [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-                          const auto *reply = std::get_if<wire::NamespaceReply>(&body);
-                          if (!reply)
-                              return false;
-                          ns.id = reply->namespace_id;
-                          return true;
-                      });
+        result =
+            call([&](wire::RequestBody &body) { body = wire::RegisterNamespaceRequest{ns.text}; },
+                 [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+                     const auto *reply = std::get_if<wire::NamespaceReply>(&body);
+                     if (!reply)
+                         return false;
+                     ns.id = reply->namespace_id;
+                     return true;
+                 });
         if (failed(result))
             return result;
         if (ns.format.empty())
@@ -232,28 +233,29 @@ Restore::Result Restore::republish() {
             entry.told_leases = entry.leases;
             items.push_back({{entry.key, entry.pool->id(), entry.run.offset, entry.run.length,
                               entry.run.generation},
-                             entry.ns->id, entry.leases, entry.state == HeldState::Retiring});
+                             entry.ns->id,
+                             entry.leases,
+                             entry.state == HeldState::Retiring});
             slots.push_back(held);
         }
         if (items.empty())
             break;
-        auto result = call(
-            [&](wire::RequestBody &body) { body = wire::RepublishRequest{items}; },
-            [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-                const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
-                if (!reply || reply->statuses.size() != items.size() ||
-                    reply->replicas.size() != items.size())
-                    return false;
-                for (size_t i = 0; i < slots.size(); ++i) {
-                    if (reply->statuses[i] != Status::Ok) {
-                        session_.orphan(slots[i]);
-                        continue;
-                    }
-                    table.rename(slots[i], reply->replicas[i]);
-                    ++session_.republished_;
-                }
-                return true;
-            });
+        auto result = call([&](wire::RequestBody &body) { body = wire::RepublishRequest{items}; },
+                           [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+                               const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
+                               if (!reply || reply->statuses.size() != items.size() ||
+                                   reply->replicas.size() != items.size())
+                                   return false;
+                               for (size_t i = 0; i < slots.size(); ++i) {
+                                   if (reply->statuses[i] != Status::Ok) {
+                                       session_.orphan(slots[i]);
+                                       continue;
+                                   }
+                                   table.rename(slots[i], reply->replicas[i]);
+                                   ++session_.republished_;
+                               }
+                               return true;
+                           });
         if (failed(result))
             return result;
     }
@@ -276,11 +278,12 @@ Restore::Result Restore::attach_leases() {
         }
         if (items.empty())
             break;
-        auto result = call([&](wire::RequestBody &body) { body = wire::AttachLeasesRequest{items}; },
-                           [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-                               const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
-                               return reply && reply->statuses.size() == items.size();
-                           });
+        auto result =
+            call([&](wire::RequestBody &body) { body = wire::AttachLeasesRequest{items}; },
+                 [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+                     const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
+                     return reply && reply->statuses.size() == items.size();
+                 });
         if (failed(result))
             return result;
     }
@@ -299,7 +302,9 @@ Restore::Result Restore::resolve() {
     for (uint64_t first = ledger.lowest_unsettled(); first < end;) {
         const auto count = static_cast<uint32_t>(std::min<uint64_t>(limit, end - first));
         auto result = call(
-            [&](wire::RequestBody &body) { body = wire::ResolveRequest{first, count}; },
+            [&](wire::RequestBody &body) {
+                body = wire::ResolveRequest{first, count};
+            },
             [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
                 const auto *reply = std::get_if<wire::ResolveReply>(&body);
                 if (!reply || reply->results.size() != count)

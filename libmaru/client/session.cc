@@ -41,7 +41,8 @@ Outcome failure(const Error &error) { return {-int64_t{error.code}, error.messag
 // ---- opening and closing -------------------------------------------------------------------------
 
 Session::Session(const SessionOptions &options)
-    : fork_mark((ForkGuard::install(), ForkGuard::mark())), options_(options),
+    : fork_mark((ForkGuard::install(), ForkGuard::mark())),
+      options_(options),
       transport_(mutex_, *this, transport_config(options)) {}
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions &options) {
@@ -62,7 +63,8 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions &options) {
             result = restore.open_session();
         if (result.code != 0) {
             session->transport_.disconnect(result.code, result.message);
-            return Error{result.code, "open session at '" + options.socket_path + "': " + result.message};
+            return Error{result.code,
+                         "open session at '" + options.socket_path + "': " + result.message};
         }
         session->connections_ = 1;
         session->transport_.set_open(true);
@@ -107,7 +109,9 @@ Session::~Session() {
 Outcome Session::close() {
     const TimeNs deadline = call_deadline();
     auto guard = lock();
-    auto busy = [](std::string what) { return Outcome{-EBUSY, "close client: " + std::move(what)}; };
+    auto busy = [](std::string what) {
+        return Outcome{-EBUSY, "close client: " + std::move(what)};
+    };
     if (leases_.live() > 0)
         return busy(std::to_string(leases_.live()) + " leases are held");
     if (queues > 0)
@@ -117,11 +121,13 @@ Outcome Session::close() {
             return busy(std::to_string(n) + " reservations are not committed or aborted");
     // Known before the pages go: marud must not publish what is unmapped here.
     auto known = [&] {
-        return (ledger_.unsettled() == 0 && !recommit_op_.unsent()) || state_ != SessionState::Attached;
+        return (ledger_.unsettled() == 0 && !recommit_op_.unsent()) ||
+               state_ != SessionState::Attached;
     };
     while (!known()) {
         if (now_ns() >= deadline)
-            return busy("the fate of " + std::to_string(ledger_.unsettled()) + " commits is not known yet");
+            return busy("the fate of " + std::to_string(ledger_.unsettled()) +
+                        " commits is not known yet");
         transport_.wait(guard, this, std::min(deadline, now_ns() + 10 * kMillisecond), known);
     }
     while (state_ == SessionState::Attached && !pools_.empty()) {
@@ -136,8 +142,9 @@ Outcome Session::close() {
     }
     if (state_ == SessionState::Attached) {
         closing_ = true;
-        (void)call(guard, [](wire::RequestBody &body) { body = wire::CloseSessionRequest{}; }, accept_ok,
-                   deadline);
+        (void)call(
+            guard, [](wire::RequestBody &body) { body = wire::CloseSessionRequest{}; }, accept_ok,
+            deadline);
     }
     return {};
 }
@@ -355,7 +362,9 @@ Outcome Session::describe(Namespace &ns, uint64_t object_bytes, std::string_view
     auto guard = lock();
     auto result = call(
         guard,
-        [&](wire::RequestBody &body) { body = wire::DescribeRequest{ns.id, object_bytes, format}; },
+        [&](wire::RequestBody &body) {
+            body = wire::DescribeRequest{ns.id, object_bytes, format};
+        },
         [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
             if (!std::holds_alternative<wire::StatusOnly>(body))
                 return false;

@@ -32,7 +32,7 @@ class RetireOp;
 struct Namespace {
     Session &session;
     const std::string text;
-    wire::Id id = 0;  // in this life of marud
+    wire::Id id = 0;            // in this life of marud
     uint64_t object_bytes = 0;  // what describe said; format empty: not described
     std::string format;
 };
@@ -121,7 +121,9 @@ class Session final : public Transport::Listener {
     void take_lease(uint32_t held);
     // A lease of this process ends; `told_only`: marud gave one that nobody here took.
     void drop_lease(uint32_t held, bool told_only);
-    void stray_lease(wire::Id replica, uint64_t generation) { release_op_.add_stray(replica, generation); }
+    void stray_lease(wire::Id replica, uint64_t generation) {
+        release_op_.add_stray(replica, generation);
+    }
     // Every release is on its way to marud, or attach will tell the counts instead.
     bool releases_sent() const { return !release_op_.unsent() || state_ != SessionState::Attached; }
     // READY -> RETIRING here; marud hears it by the caller's own request or the sweep.
@@ -183,7 +185,7 @@ class Session final : public Transport::Listener {
 
     SessionState state_ = SessionState::Disconnected;
     std::string over_why_;
-    uint32_t epoch_ = 0;        // of the last hello
+    uint32_t epoch_ = 0;       // of the last hello
     uint32_t told_epoch_ = 0;  // of the last life that was told everything
     wire::Id id_ = 0;
     uint32_t uid_ = 0;

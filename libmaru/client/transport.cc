@@ -17,7 +17,9 @@ namespace maru::client {
 using wire::Status;
 
 Transport::Transport(std::mutex &, Listener &listener, const Config &config)
-    : listener_(listener), config_(config), buffer_(std::make_unique<Buffer>()),
+    : listener_(listener),
+      config_(config),
+      buffer_(std::make_unique<Buffer>()),
       wake_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     if (wake_fd_.get() < 0)
         throw std::bad_alloc();  // an eventfd fails only for want of descriptors or memory
@@ -291,7 +293,8 @@ bool Transport::send_blocked_frame() {
 
 // ---- receiving -----------------------------------------------------------------------------------
 
-Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection) {
+Transport::Received Transport::receive_one(Lock &lock,
+                                           const std::shared_ptr<TrackedFd> &connection) {
     lock.unlock();
     auto packet = wire::receive_packet(connection->get(), buffer_->bytes);
     const wire::ServerMessage *message = nullptr;
@@ -300,7 +303,8 @@ Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<Tra
     lock.lock();
     if (!packet) {
         const int code = packet.error().code;
-        if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR || code == ENOBUFS || code == ENOMEM)
+        if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR || code == ENOBUFS ||
+            code == ENOMEM)
             return Received::Nothing;
         if (connection_ == connection)
             disconnect(ENOTCONN, "marud closed the connection");
@@ -309,9 +313,9 @@ Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<Tra
     if (connection_ != connection)
         return Received::Gone;  // what an ended connection still delivers is nobody's
     if (!message) {
-        disconnect(EPROTO, packet->truncated ? "marud sent a packet over the limit"
-                                             : "marud sent what is not a message: " +
-                                                   decoder_.error().message);
+        disconnect(EPROTO, packet->truncated
+                               ? "marud sent a packet over the limit"
+                               : "marud sent what is not a message: " + decoder_.error().message);
         return Received::Gone;
     }
     dispatch(*message, packet->fds, packet->fds_lost);
@@ -464,7 +468,8 @@ void Transport::serve(Lock &lock, TimeNs until) {
     io_reads_ = false;
     if (connection_ != connection || !connection)
         return;
-    if ((want_write_ && (fds[1].revents & (POLLOUT | POLLERR | POLLHUP))) || now_ns() >= retry_send_)
+    if ((want_write_ && (fds[1].revents & (POLLOUT | POLLERR | POLLHUP))) ||
+        now_ns() >= retry_send_)
         if (send_blocked_frame())
             pump();
     if (!(fds[1].revents & ~POLLOUT) || reader_ != Reader::None)

@@ -48,10 +48,10 @@ class Transport {
     ~Transport();
 
     // ---- connection
-    void adopt(UniqueFd socket);                       // connected; only control ops go yet
-    void set_limits(const wire::Limits &limits);       // from hello
-    void set_open(bool open);                          // all ops may go
-    void disconnect(int code, std::string_view why);   // every unanswered message is lost
+    void adopt(UniqueFd socket);                      // connected; only control ops go yet
+    void set_limits(const wire::Limits &limits);      // from hello
+    void set_open(bool open);                         // all ops may go
+    void disconnect(int code, std::string_view why);  // every unanswered message is lost
     bool connected() const { return connection_ != nullptr; }
     const wire::Limits &limits() const { return limits_; }
 
@@ -147,7 +147,7 @@ class Transport {
     wire::Request request_;
     std::span<const std::byte> blocked_frame_;  // encoded, not taken by the socket yet
     std::vector<int> blocked_fds_;
-    TimeNs retry_send_ = kNever;                // ENOBUFS: no event tells when
+    TimeNs retry_send_ = kNever;  // ENOBUFS: no event tells when
     bool want_write_ = false;
 
     Reader reader_ = Reader::None;

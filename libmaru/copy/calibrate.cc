@@ -99,8 +99,8 @@ Choice uniform_choice(const Kernel &kernel) {
 
 Choice calibrate() {
     constexpr size_t kBytes = kSamples[kSizeClasses - 1];
-    void *memory = ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return uniform_choice(kernels().front());
     const Buffers buffers{static_cast<uint8_t *>(memory), static_cast<uint8_t *>(memory) + kBytes};

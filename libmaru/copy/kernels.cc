@@ -30,7 +30,8 @@ struct Cursor {
     size_t left;
 
     Cursor(void *destination, const void *source, size_t size)
-        : to(static_cast<uint8_t *>(destination)), from(static_cast<const uint8_t *>(source)),
+        : to(static_cast<uint8_t *>(destination)),
+          from(static_cast<const uint8_t *>(source)),
           left(size) {}
 
     // Copies what is before the next line of the destination.
@@ -131,7 +132,8 @@ __attribute__((target("avx512f"))) void copy_avx512_nt(void *destination, const 
     for (; at.left >= kStreams * kPage; at.advance(kStreams * kPage))
         for (size_t in_page = 0; in_page < kPage; in_page += kTurn)
             for (size_t stream = 0; stream < kStreams; ++stream)
-                turn_avx512_nt(at.to + stream * kPage + in_page, at.from + stream * kPage + in_page);
+                turn_avx512_nt(at.to + stream * kPage + in_page,
+                               at.from + stream * kPage + in_page);
     for (; at.left >= kTurn; at.advance(kTurn))
         turn_avx512_nt(at.to, at.from);
     at.plain(at.left);
@@ -151,7 +153,8 @@ __attribute__((target("movdir64b"))) void copy_movdir64b(void *destination, cons
     for (; at.left >= kStreams * kPage; at.advance(kStreams * kPage))
         for (size_t in_page = 0; in_page < kPage; in_page += kTurn)
             for (size_t stream = 0; stream < kStreams; ++stream)
-                turn_movdir64b(at.to + stream * kPage + in_page, at.from + stream * kPage + in_page);
+                turn_movdir64b(at.to + stream * kPage + in_page,
+                               at.from + stream * kPage + in_page);
     for (; at.left >= kTurn; at.advance(kTurn))
         turn_movdir64b(at.to, at.from);
     at.plain(at.left);

@@ -29,16 +29,16 @@ namespace maru::cuda {
 
 // The functions of libcuda that are used, under the names they have there.
 struct DriverTable {
-    CUresult (*init)(unsigned flags);                                // cuInit
-    CUresult (*get_error_name)(CUresult error, const char **name);   // cuGetErrorName
-    CUresult (*device_count)(int *count);                            // cuDeviceGetCount
-    CUresult (*current_device)(CUdevice *device);                    // cuCtxGetDevice
-    CUresult (*retain_primary)(CUcontext *context, CUdevice device); // cuDevicePrimaryCtxRetain
-    CUresult (*release_primary)(CUdevice device);                    // cuDevicePrimaryCtxRelease_v2
-    CUresult (*push_context)(CUcontext context);                     // cuCtxPushCurrent_v2
-    CUresult (*pop_context)(CUcontext *context);                     // cuCtxPopCurrent_v2
+    CUresult (*init)(unsigned flags);                                 // cuInit
+    CUresult (*get_error_name)(CUresult error, const char **name);    // cuGetErrorName
+    CUresult (*device_count)(int *count);                             // cuDeviceGetCount
+    CUresult (*current_device)(CUdevice *device);                     // cuCtxGetDevice
+    CUresult (*retain_primary)(CUcontext *context, CUdevice device);  // cuDevicePrimaryCtxRetain
+    CUresult (*release_primary)(CUdevice device);  // cuDevicePrimaryCtxRelease_v2
+    CUresult (*push_context)(CUcontext context);   // cuCtxPushCurrent_v2
+    CUresult (*pop_context)(CUcontext *context);   // cuCtxPopCurrent_v2
     CUresult (*register_memory)(void *data, size_t bytes, unsigned flags);  // cuMemHostRegister_v2
-    CUresult (*unregister_memory)(void *data);                       // cuMemHostUnregister
+    CUresult (*unregister_memory)(void *data);                              // cuMemHostUnregister
 };
 
 }  // namespace maru::cuda

@@ -101,8 +101,9 @@ Result<Pinning> Pinning::pin(const Driver &driver, void *data, uint64_t bytes, i
             for (const Piece &earlier : pinning.pieces_)
                 table.unregister_memory(earlier.data);
             pinning.pieces_.clear();
-            return refused(table, failed, "cuMemHostRegister of " + std::to_string(piece) +
-                                              " bytes at " + std::to_string(done));
+            return refused(table, failed,
+                           "cuMemHostRegister of " + std::to_string(piece) + " bytes at " +
+                               std::to_string(done));
         }
         pinning.pieces_.push_back(Piece{begin + done, piece});
         done += piece;

@@ -42,8 +42,8 @@ size_t prefix_digests(const wire::Digest &parent, std::span<const uint32_t> toke
     // Block 0 is head + first tokens; whole blocks follow straight from the token array; the last one
     // or two carry the rest, the mark and the length. All chunks have the same shape, so the padding
     // is written once: in tail[] only the token bytes change.
-    const size_t in_first = token_bytes < kSha256Block - kHeadBytes ? token_bytes
-                                                                    : kSha256Block - kHeadBytes;
+    const size_t in_first =
+        token_bytes < kSha256Block - kHeadBytes ? token_bytes : kSha256Block - kHeadBytes;
     const size_t direct_blocks = (token_bytes - in_first) / kSha256Block;
     const size_t rest = (token_bytes - in_first) % kSha256Block;
     const bool first_is_full = kHeadBytes + in_first == kSha256Block;

@@ -27,8 +27,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) void sha256_compress_extensions(Sha2
                                                                             size_t count) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     auto *words = reinterpret_cast<__m128i *>(state.data());
-    const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(words), 0xb1);         // {c d a b}
-    const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128(words + 1), 0x1b);     // {e f g h}
+    const __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(words), 0xb1);      // {c d a b}
+    const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128(words + 1), 0x1b);  // {e f g h}
     __m128i abef = _mm_alignr_epi8(badc, hgfe, 8);
     __m128i cdgh = _mm_blend_epi16(hgfe, badc, 0xf0);
 
@@ -46,7 +46,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) void sha256_compress_extensions(Sha2
             cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
             abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
             if (i < 12) {  // words 16 ahead replace those just used
-                const __m128i next1 = w[(i + 1) & 3], next2 = w[(i + 2) & 3], next3 = w[(i + 3) & 3];
+                const __m128i next1 = w[(i + 1) & 3], next2 = w[(i + 2) & 3],
+                              next3 = w[(i + 3) & 3];
                 __m128i ahead = _mm_sha256msg1_epu32(now, next1);
                 ahead = _mm_add_epi32(ahead, _mm_alignr_epi8(next3, next2, 4));
                 w[i & 3] = _mm_sha256msg2_epu32(ahead, next3);

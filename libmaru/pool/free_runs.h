@@ -30,7 +30,8 @@ class FreeRuns {
     static constexpr uint32_t kNone = UINT32_MAX;
     static constexpr uint32_t kBinBits = 3;
     static constexpr uint32_t kBins = (32 - kBinBits + 1) << kBinBits;
-    static constexpr uint32_t kLooks = 32;  // runs of one bin looked at before the next bin is tried
+    static constexpr uint32_t kLooks =
+        32;  // runs of one bin looked at before the next bin is tried
 
     enum class Mark : uint8_t { Inside, Head, Tail };  // a run of one page is a Head
     struct Node {
@@ -40,12 +41,15 @@ class FreeRuns {
     };
 
     static uint32_t bin_of(uint32_t pages);
-    Node &node(uint32_t page) { return segments_[page / pages_per_segment_][page % pages_per_segment_]; }
+    Node &node(uint32_t page) {
+        return segments_[page / pages_per_segment_][page % pages_per_segment_];
+    }
     void link(uint32_t page, uint32_t count);
     void unlink(uint32_t page);
     std::optional<uint32_t> next_bin(uint32_t from) const;
     std::optional<uint32_t> fit(uint32_t page, uint32_t count, uint32_t align_pages);
-    std::optional<uint32_t> search(uint32_t bin, uint32_t count, uint32_t align_pages, uint32_t looks);
+    std::optional<uint32_t> search(uint32_t bin, uint32_t count, uint32_t align_pages,
+                                   uint32_t looks);
     void carve(uint32_t run, uint32_t at, uint32_t count);
 
     const uint32_t pages_per_segment_;

@@ -122,7 +122,8 @@ class SystemMemory final : public MemoryEnvironment {
             if (line.substr(0, first) == "0" && controllers.empty()) {
                 walk(headroom, root_ + "/sys/fs/cgroup", path, kVersion2);
                 walk(headroom, root_ + "/sys/fs/cgroup/unified", path, kVersion2);
-            } else if (("," + std::string(controllers) + ",").find(",memory,") != std::string::npos) {
+            } else if (("," + std::string(controllers) + ",").find(",memory,") !=
+                       std::string::npos) {
                 walk(headroom, root_ + "/sys/fs/cgroup/memory", path, kVersion1);
             }
         }
@@ -191,7 +192,8 @@ Backing SystemMemory::backing(std::span<const MemoryRange> ranges) {
             // Mappings are listed by address: behind the last range the rest need not be made.
             if (begin >= spans.back().second)
                 break;
-            auto after = std::upper_bound(spans.begin(), spans.end(), std::pair{begin, UINTPTR_MAX});
+            auto after =
+                std::upper_bound(spans.begin(), spans.end(), std::pair{begin, UINTPTR_MAX});
             ours = (after != spans.end() && after->first < end) ||
                    (after != spans.begin() && std::prev(after)->second > begin);
         } else if (!ours) {

@@ -16,8 +16,8 @@ struct MemoryRange {
 
 // What really stands behind some mappings.
 struct Backing {
-    uint64_t page_bytes = 0;     // 2 MiB when most of it is mapped so, else the base page
-    uint64_t huge_bytes = 0;     // in pages of 2 MiB
+    uint64_t page_bytes = 0;  // 2 MiB when most of it is mapped so, else the base page
+    uint64_t huge_bytes = 0;  // in pages of 2 MiB
     uint64_t resident_bytes = 0;
     uint64_t swapped_bytes = 0;
 };

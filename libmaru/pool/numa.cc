@@ -24,7 +24,8 @@ int bind_to_node(void *memory, size_t bytes, int node) {
     std::array<unsigned long, kMaxNodes / kWordBits> mask{};
     mask[static_cast<size_t>(node / kWordBits)] = 1ul << (node % kWordBits);
     // The kernel reads one bit less than it is told.
-    const long failed = ::syscall(SYS_mbind, memory, bytes, MPOL_BIND, mask.data(), kMaxNodes + 1, 0);
+    const long failed =
+        ::syscall(SYS_mbind, memory, bytes, MPOL_BIND, mask.data(), kMaxNodes + 1, 0);
     return failed != 0 ? errno : 0;
 }
 

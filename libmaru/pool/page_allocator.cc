@@ -35,8 +35,8 @@ Result<std::unique_ptr<PageAllocator>> PageAllocator::create(const Config &confi
     // Pages of all segments are numbered in 32 bits, the last segment as if it were a whole one.
     const uint64_t segments = (config.capacity_bytes - 1) / config.segment_bytes + 1;
     if (segments > UINT32_MAX / (config.segment_bytes / page))
-        return refuse("capacity " + std::to_string(config.capacity_bytes) + " is more than 2^32 pages of " +
-                      std::to_string(page));
+        return refuse("capacity " + std::to_string(config.capacity_bytes) +
+                      " is more than 2^32 pages of " + std::to_string(page));
     if (config.first_generation == 0)
         return refuse("generation 0 names no allocation");
     return std::unique_ptr<PageAllocator>(new PageAllocator(config));
@@ -44,8 +44,7 @@ Result<std::unique_ptr<PageAllocator>> PageAllocator::create(const Config &confi
 
 PageAllocator::PageAllocator(const Config &config)
     : config_(config),
-      segment_count_(
-          static_cast<uint32_t>((config.capacity_bytes - 1) / config.segment_bytes + 1)),
+      segment_count_(static_cast<uint32_t>((config.capacity_bytes - 1) / config.segment_bytes + 1)),
       pages_per_segment_(static_cast<uint32_t>(config.segment_bytes / config.page_bytes)),
       next_generation_(config.first_generation),
       admitted_pages_(segment_count_),
@@ -99,8 +98,7 @@ ReserveStatus PageAllocator::reserve(uint64_t length, std::span<PageRun> out) {
     // Only multiples of 2 MiB: aligning others would leave holes that nothing of their kind fills
     // (objects of 2.25 MiB would lose 44 % of the pool).
     const bool aligned = length % kHugePageBytes == 0 && config_.page_bytes < kHugePageBytes;
-    const uint32_t align =
-        aligned ? static_cast<uint32_t>(kHugePageBytes / config_.page_bytes) : 1;
+    const uint32_t align = aligned ? static_cast<uint32_t>(kHugePageBytes / config_.page_bytes) : 1;
 
     std::lock_guard lock(mutex_);
     if (closed_)
@@ -233,7 +231,7 @@ std::vector<PageRun> PageAllocator::list(AllocationState state) const {
             const Slot &slot = slots_[segment][page];
             if (slot.state == state)
                 runs.push_back(PageRun{segment * config_.segment_bytes + page * config_.page_bytes,
-                                   slot.length, slot.generation});
+                                       slot.length, slot.generation});
         }
     return runs;
 }

@@ -66,7 +66,8 @@ class PageAllocator {
     // Moves one allocation along its table.
     RunStatus apply(AllocationEvent event, const PageRun &run);
     // The same for each; statuses (if not empty) has one per run. Returns how many were Ok.
-    size_t apply(AllocationEvent event, std::span<const PageRun> runs, std::span<RunStatus> statuses = {});
+    size_t apply(AllocationEvent event, std::span<const PageRun> runs,
+                 std::span<RunStatus> statuses = {});
     // The same, but nothing changes unless every run can go; the first refusal otherwise.
     RunStatus apply_all(AllocationEvent event, std::span<const PageRun> runs);
 
@@ -118,10 +119,10 @@ class PageAllocator {
     bool closed_ = false;
     uint64_t next_generation_;
     uint64_t admitted_bytes_ = 0;
-    std::vector<uint32_t> admitted_pages_;              // per segment
-    std::vector<std::unique_ptr<Slot[]>> slots_;        // per segment, made at its first admission
+    std::vector<uint32_t> admitted_pages_;        // per segment
+    std::vector<std::unique_ptr<Slot[]>> slots_;  // per segment, made at its first admission
     FreeRuns free_;
-    std::array<Tally, 6> tallies_;                      // by state
+    std::array<Tally, 6> tallies_;  // by state
 };
 
 }  // namespace maru::pool

@@ -59,7 +59,8 @@ Result<void> populate_range(const PopulateRange &range, const PopulateOptions &o
         for (int tries = 0; tries < kMaxRetries && (failed == EINTR || failed == EAGAIN); ++tries)
             failed = environment.advise(range.data + done, bytes, MADV_POPULATE_WRITE);
         if (failed == EINVAL)
-            return Error{EINVAL, "populate pool memory: MADV_POPULATE_WRITE, which needs Linux 5.14"};
+            return Error{EINVAL,
+                         "populate pool memory: MADV_POPULATE_WRITE, which needs Linux 5.14"};
         if (failed != 0)
             return Error{failed, "populate " + mib(bytes) + " of pool memory"};
         if (options.collapse && !range.huge)
@@ -132,15 +133,15 @@ void Populator::run() {
             break;
         }
         uint64_t before = 0;
-        auto populated = populate_range(*range, options_, environment_, collapser, stop_,
-                                        [&](uint64_t usable) {
-                                            {
-                                                std::lock_guard lock(mutex_);
-                                                progress_.populated_bytes += usable - before;
-                                            }
-                                            before = usable;
-                                            hooks_.ready(segment, usable);
-                                        });
+        auto populated =
+            populate_range(*range, options_, environment_, collapser, stop_, [&](uint64_t usable) {
+                {
+                    std::lock_guard lock(mutex_);
+                    progress_.populated_bytes += usable - before;
+                }
+                before = usable;
+                hooks_.ready(segment, usable);
+            });
         if (!populated)
             result = populated.error();
     }

@@ -23,7 +23,9 @@ class Segment {
     static Result<Segment> map(UniqueFd fd, uint64_t bytes, bool huge);
 
     Segment(Segment &&other) noexcept
-        : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_),
+        : fd_(std::move(other.fd_)),
+          data_(std::exchange(other.data_, nullptr)),
+          bytes_(other.bytes_),
           huge_(other.huge_) {}
     Segment &operator=(Segment &&other) noexcept;
     ~Segment();

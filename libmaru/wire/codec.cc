@@ -33,8 +33,8 @@ bool find_segment(std::span<const std::byte> frame, DecodeError &error, Segment 
     uint32_t table[2];
     std::memcpy(table, frame.data(), sizeof table);
     if (table[0] != 0) {
-        error.message = "frame: " + std::to_string(uint64_t{table[0]} + 1) +
-                        " segments, must be exactly 1";
+        error.message =
+            "frame: " + std::to_string(uint64_t{table[0]} + 1) + " segments, must be exactly 1";
         return false;
     }
     const uint64_t said = kTableBytes + uint64_t{table[1]} * kWord;
@@ -147,9 +147,9 @@ struct Decoder::Impl {
             case schema::ServerMessage::EVENT:
                 return decode_event(fields, in.getEvent(), &message.emplace<Event>());
         }
-        return fields.fail(Status::Unsupported, "message: kind " +
-                                                    std::to_string(static_cast<int>(in.which())) +
-                                                    " is not known here");
+        return fields.fail(
+            Status::Unsupported,
+            "message: kind " + std::to_string(static_cast<int>(in.which())) + " is not known here");
     }
 };
 

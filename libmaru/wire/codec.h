@@ -53,7 +53,7 @@ class Encoder {
     std::unique_ptr<Impl> impl_;
 };
 
-const char *status_name(Status status);           // "ALREADY_PRESENT"
+const char *status_name(Status status);             // "ALREADY_PRESENT"
 const char *request_name(const RequestBody &body);  // "commit"
 
 }  // namespace maru::wire

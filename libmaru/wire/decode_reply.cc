@@ -242,9 +242,9 @@ bool decode(FieldReader &f, schema::ListReply::Reader in, ListReply *ret) {
             return decode_rows(f, "rows", rows.getLeases(),
                                &ret->rows.emplace<std::vector<LeaseRow>>());
     }
-    return f.fail(Status::Unsupported, "rows: kind " +
-                                           std::to_string(static_cast<int>(rows.which())) +
-                                           " is not known here");
+    return f.fail(
+        Status::Unsupported,
+        "rows: kind " + std::to_string(static_cast<int>(rows.which())) + " is not known here");
 }
 
 bool decode(FieldReader &f, schema::ExplainReply::Reader in, ExplainReply *ret) {
@@ -310,9 +310,9 @@ bool decode_reply_body(FieldReader &f, schema::Reply::Body::Reader in, ReplyBody
             return true;
         }
     }
-    return f.fail(Status::Unsupported, "reply: kind " +
-                                           std::to_string(static_cast<int>(in.which())) +
-                                           " is not known here");
+    return f.fail(
+        Status::Unsupported,
+        "reply: kind " + std::to_string(static_cast<int>(in.which())) + " is not known here");
 }
 
 bool decode_event(FieldReader &f, schema::Event::Reader in, Event *ret) {

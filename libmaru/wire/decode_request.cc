@@ -49,9 +49,9 @@ bool decode(FieldReader &f, schema::Republish::Reader in, RepublishRequest *ret)
         return false;
     for (const RepublishItem &item : ret->items)
         if (item.retiring > 1)
-            return f.fail(Status::InvalidArgument,
-                          "items: retiring is " + std::to_string(item.retiring) +
-                              ", must be 0 or 1");
+            return f.fail(
+                Status::InvalidArgument,
+                "items: retiring is " + std::to_string(item.retiring) + ", must be 0 or 1");
     return true;
 }
 
@@ -71,8 +71,7 @@ bool decode(FieldReader &f, schema::OpenPool::Reader in, OpenPoolRequest *ret) {
     return f.enumeration("medium", in.getMedium(), Medium::Ssd, &ret->medium) &&
            f.enumeration("tier", in.getTier(), Tier::L2, &ret->tier) &&
            f.enumeration("scope", in.getScope(), Scope::Domain, &ret->scope) &&
-           f.enumeration("huge_pages", in.getHugePages(), HugePages::Required,
-                         &ret->huge_pages) &&
+           f.enumeration("huge_pages", in.getHugePages(), HugePages::Required, &ret->huge_pages) &&
            f.enumeration("numa", in.getNuma(), Numa::Strict, &ret->numa);
 }
 
@@ -103,8 +102,8 @@ bool decode(FieldReader &f, schema::Resolve::Reader in, ResolveRequest *ret) {
 }
 
 bool decode(FieldReader &f, schema::Manifest::Reader in, Manifest *ret) {
-    return f.manifest(in.getFirstShard(), in.getShardCount(), in.getFirstPart(),
-                      in.getPartCount(), ret);
+    return f.manifest(in.getFirstShard(), in.getShardCount(), in.getFirstPart(), in.getPartCount(),
+                      ret);
 }
 
 bool decode(FieldReader &f, schema::Probe::Reader in, ProbeRequest *ret) {
@@ -112,8 +111,8 @@ bool decode(FieldReader &f, schema::Probe::Reader in, ProbeRequest *ret) {
     ret->stop_at_miss = in.getStopAtMiss();
     return f.records("keys", in.getKeys(), kMaxProbeKeys, &ret->keys) &&
            decode(f, in.getManifest(), &ret->manifest) &&
-           f.count("keys times objects of the manifest",
-                   ret->keys.size() * ret->manifest.objects(), kMaxProbeObjects);
+           f.count("keys times objects of the manifest", ret->keys.size() * ret->manifest.objects(),
+                   kMaxProbeObjects);
 }
 
 bool decode(FieldReader &f, schema::Acquire::Reader in, AcquireRequest *ret) {
@@ -121,8 +120,8 @@ bool decode(FieldReader &f, schema::Acquire::Reader in, AcquireRequest *ret) {
     ret->stop_at_miss = in.getStopAtMiss();
     return f.records("keys", in.getKeys(), kMaxBatchItems, &ret->keys) &&
            decode(f, in.getManifest(), &ret->manifest) &&
-           f.count("keys times objects of the manifest",
-                   ret->keys.size() * ret->manifest.objects(), kMaxBatchItems);
+           f.count("keys times objects of the manifest", ret->keys.size() * ret->manifest.objects(),
+                   kMaxBatchItems);
 }
 
 template <typename T>
@@ -226,9 +225,9 @@ bool decode_request_body(FieldReader &f, schema::Message::Body::Reader in, Reque
             ret->emplace<ReloadRequest>();
             return true;
     }
-    return f.fail(Status::Unsupported, "request: kind " +
-                                           std::to_string(static_cast<int>(in.which())) +
-                                           " is not known here");
+    return f.fail(
+        Status::Unsupported,
+        "request: kind " + std::to_string(static_cast<int>(in.which())) + " is not known here");
 }
 
 }  // namespace maru::wire

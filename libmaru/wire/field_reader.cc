@@ -19,8 +19,8 @@ bool FieldReader::text(const char *field, capnp::Text::Reader in, size_t min, si
         return fail(Status::TooLarge, std::string(field) + ": " + std::to_string(view.size()) +
                                           " bytes, at most " + std::to_string(max));
     if (view.size() < min)
-        return fail(Status::InvalidArgument, std::string(field) + ": empty, at least " +
-                                                 std::to_string(min) + " byte");
+        return fail(Status::InvalidArgument,
+                    std::string(field) + ": empty, at least " + std::to_string(min) + " byte");
     if (!valid_text(view))
         return fail(Status::InvalidArgument, std::string(field) + ": must be UTF-8 without NUL");
     *ret = view;
@@ -46,8 +46,7 @@ bool FieldReader::token(capnp::Data::Reader in, Token *ret) {
 
 bool FieldReader::key(const char *field, capnp::Data::Reader in, Key *ret) {
     if (in.size() != sizeof(Key))
-        return fail(Status::InvalidArgument, std::string(field) + ": " +
-                                                 std::to_string(in.size()) +
+        return fail(Status::InvalidArgument, std::string(field) + ": " + std::to_string(in.size()) +
                                                  " bytes, must be exactly one record of " +
                                                  std::to_string(sizeof(Key)));
     std::memcpy(static_cast<void *>(ret), in.begin(), sizeof(Key));

@@ -30,7 +30,8 @@ Result<std::span<const std::byte>> FrameBuffer::finish(capnp::MessageBuilder &me
     if (segments.size() != 1)
         return too_large();
     used_ = segments[0].size();
-    const uint32_t table[2] = {0, static_cast<uint32_t>(used_)};  // segments - 1, words of the first
+    const uint32_t table[2] = {0,
+                               static_cast<uint32_t>(used_)};  // segments - 1, words of the first
     std::memcpy(static_cast<void *>(words_.get()), table, sizeof table);
     return std::span(reinterpret_cast<const std::byte *>(words_.get()),
                      (kTableWords + used_) * sizeof(capnp::word));

@@ -25,9 +25,7 @@ class FrameBuffer {
     // Builds a message of root type T with fill(T::Builder). The frame is valid until the next build.
     template <typename T, typename Fill>
     Result<std::span<const std::byte>> build(Fill &&fill) {
-        return build_message([&](capnp::MessageBuilder &message) {
-            fill(message.initRoot<T>());
-        });
+        return build_message([&](capnp::MessageBuilder &message) { fill(message.initRoot<T>()); });
     }
 
   private:

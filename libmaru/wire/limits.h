@@ -15,10 +15,12 @@ inline constexpr uint16_t kProtocolMinor = 0;  // a newer minor only adds capabi
 inline constexpr size_t kMaxFrameBytes = 96 * 1024;
 
 // Items per request, so that the request and its reply both fit in one frame.
-inline constexpr uint32_t kMaxProbeKeys = 2048;    // 32 B each: 64 KiB
-inline constexpr uint32_t kMaxBatchItems = 1024;   // commit 72 B, acquire result 48 B, republish 88 B
-inline constexpr uint32_t kMaxProbeObjects = 65536;  // keys x manifest: bounds one probe's loop time
-inline constexpr uint32_t kMaxListRows = 128;      // a listing is paged; a row may carry two texts
+inline constexpr uint32_t kMaxProbeKeys = 2048;  // 32 B each: 64 KiB
+inline constexpr uint32_t kMaxBatchItems =
+    1024;  // commit 72 B, acquire result 48 B, republish 88 B
+inline constexpr uint32_t kMaxProbeObjects =
+    65536;                                     // keys x manifest: bounds one probe's loop time
+inline constexpr uint32_t kMaxListRows = 128;  // a listing is paged; a row may carry two texts
 
 // Linux delivers at most 253 descriptors with one message (SCM_MAX_FD).
 inline constexpr uint32_t kMaxDescriptors = 253;

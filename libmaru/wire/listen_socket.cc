@@ -90,7 +90,8 @@ Result<void> clear_path(const std::string &path, const sockaddr_un &address) {
         return Error{errno, "look at " + quoted(path)};
     }
     if (!S_ISSOCK(found.st_mode))
-        return Error{EEXIST, "listen on " + quoted(path) + ": there is a file that is not a socket"};
+        return Error{EEXIST,
+                     "listen on " + quoted(path) + ": there is a file that is not a socket"};
     auto probe = new_socket();
     if (!probe)
         return probe.error();

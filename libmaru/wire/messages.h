@@ -55,7 +55,7 @@ using Token = std::array<uint8_t, 16>;  // 128 random bits, made by the client, 
 struct HelloRequest {  // the first message of a connection
     uint16_t major = kProtocolMajor;
     uint16_t minor = kProtocolMinor;
-    std::string_view client_name;                       // shown by maructl; at most 64 bytes
+    std::string_view client_name;                         // shown by maructl; at most 64 bytes
     std::vector<std::string_view> required_capabilities;  // one missing = Unsupported, naming it
 };  // another major: VersionMismatch, with both versions; hello may be tried again
 struct HelloProofRequest {  // answers a non-zero HelloReply.nonce (kernels without SO_PEERPIDFD)
@@ -71,7 +71,7 @@ struct HelloProofRequest {  // answers a non-zero HelloReply.nonce (kernels with
 // draining. Fenced: this token lost its engine. Role::Admin is InvalidArgument: admin requests need
 // no session.
 struct OpenSessionRequest {
-    Token token{};            // all zero is InvalidArgument
+    Token token{};  // all zero is InvalidArgument
     Role role = Role::Worker;
     std::string_view engine;  // worker: whose it is; scheduler: whose worker it probes for. 1-256 B
 };
@@ -94,7 +94,7 @@ struct AttachRequest {
     Token token{};
     Role role = Role::Worker;
     std::string_view engine;
-    uint32_t old_epoch = 0;       // the epoch the client knew; marud never draws it again
+    uint32_t old_epoch = 0;          // the epoch the client knew; marud never draws it again
     uint64_t lowest_unanswered = 0;  // operation id; all below it are acknowledged; 0: says nothing
 };
 // After a restart, for each of AttachReply.missing_pools. Sizes must be those of the PoolReply
@@ -108,8 +108,8 @@ struct AttachPoolRequest {
     uint64_t capacity_bytes = 0;
     uint64_t segment_bytes = 0;
     uint32_t page_bytes = 0;
-    uint32_t first_segment = 0;  // descriptors of the packet: segments first, first+1, ...
-    uint32_t segment_count = 0;  // = descriptors in this packet
+    uint32_t first_segment = 0;    // descriptors of the packet: segments first, first+1, ...
+    uint32_t segment_count = 0;    // = descriptors in this packet
     uint64_t next_generation = 0;  // of the allocator, for the journal; pages know their own
 };
 // After a restart only, own pools of Scope::Worker only. Per item: Ok and the new replica id (the
@@ -232,8 +232,8 @@ struct ProbeRequest {
 struct AcquireRequest {
     Id namespace_id = 0;
     std::span<const Digest> keys;
-    Manifest manifest;           // results are key-major: keys.size() x manifest.objects()
-    bool stop_at_miss = false;   // keys after the first miss are not acquired (Miss)
+    Manifest manifest;          // results are key-major: keys.size() x manifest.objects()
+    bool stop_at_miss = false;  // keys after the first miss are not acquired (Miss)
 };
 // Per item: Ok; NotFound, no such lease of this session (nothing changes); StaleGeneration;
 // StaleEpoch.
@@ -264,8 +264,8 @@ struct StatusRequest {};
 enum class ListKind : uint16_t { Sessions = 0, Pools = 1, Namespaces = 2, Objects = 3, Leases = 4 };
 struct ListRequest {
     ListKind kind = ListKind::Sessions;
-    uint64_t cursor = 0;     // 0 first; then ListReply.next_cursor until it is 0; a page may be empty
-    Id namespace_id = 0;     // objects: only of this namespace; 0 = all
+    uint64_t cursor = 0;  // 0 first; then ListReply.next_cursor until it is 0; a page may be empty
+    Id namespace_id = 0;  // objects: only of this namespace; 0 = all
 };
 struct ExplainRequest {  // why would this engine (not) read this object?
     Id namespace_id = 0;
@@ -304,8 +304,8 @@ struct Request {
 // A failed request. Also the reply to a request whose only result is success (status Ok).
 struct StatusOnly {
     Status status = Status::Ok;
-    std::string_view message;    // names what was wrong and what is allowed; empty for Ok
-    uint64_t detail = 0;         // Again: the operation id that pins the ledger; else 0
+    std::string_view message;  // names what was wrong and what is allowed; empty for Ok
+    uint64_t detail = 0;       // Again: the operation id that pins the ledger; else 0
 };
 struct Limits {  // of limits.h and of marud's configuration
     uint32_t frame_bytes = kMaxFrameBytes;
@@ -335,8 +335,8 @@ struct SessionReply {
 };
 struct AttachReply {
     Id session = 0;
-    bool same_life = false;          // true: send AttachLeases and resolve; false: republish
-    std::vector<Id> missing_pools;   // mapped segments of these marud has not: send AttachPool
+    bool same_life = false;         // true: send AttachLeases and resolve; false: republish
+    std::vector<Id> missing_pools;  // mapped segments of these marud has not: send AttachPool
 };
 struct NamespaceReply {
     Id namespace_id = 0;
@@ -354,8 +354,8 @@ struct SegmentReply {
 };
 struct ClosePoolReply {
     Status status = Status::Ok;
-    uint64_t leases = 0;          // Busy: how many hold it
-    std::string_view message;     // Busy: who
+    uint64_t leases = 0;       // Busy: how many hold it
+    std::string_view message;  // Busy: who
 };
 struct CommitReply {
     std::span<const CommitResult> results;
@@ -365,14 +365,14 @@ struct ResolveReply {
 };
 enum class ProbeReason : uint16_t { None = 0, NoWorkerAttached = 1, Pending = 2 };
 struct ProbeReply {
-    uint32_t prefix = 0;                 // leading keys that are all readable
-    std::span<const uint8_t> bitmap;     // bit i (LSB first): key i is readable
+    uint32_t prefix = 0;              // leading keys that are all readable
+    std::span<const uint8_t> bitmap;  // bit i (LSB first): key i is readable
     ProbeReason reason = ProbeReason::None;
 };
 struct AcquireReply {
     std::span<const AcquireResult> results;
 };
-struct ItemStatusReply {  // release, retire, reclaimAck, republish, attachLeases
+struct ItemStatusReply {               // release, retire, reclaimAck, republish, attachLeases
     std::span<const Status> statuses;  // retire: Ok = free to reclaim, Pending = readers left
     std::span<const Id> replicas;      // republish: the new ids; else empty
 };
@@ -457,7 +457,8 @@ struct ExplainRow {
     Id replica = 0, pool = 0;
     std::string engine, state;
     bool eligible = false;
-    std::string reason;  // "readable", "private to engine 'a' (uid 1000)", "owner detached 3 s ago", ...
+    std::string
+        reason;  // "readable", "private to engine 'a' (uid 1000)", "owner detached 3 s ago", ...
 };
 struct ExplainReply {
     bool hit = false;

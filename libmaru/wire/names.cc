@@ -7,26 +7,48 @@ namespace maru::wire {
 namespace {
 
 constexpr const char *kStatusNames[] = {
-    "OK",          "ALREADY_PRESENT",  "PENDING",     "MISS",
-    "NOT_FOUND",   "NO_SPACE",         "NO_MEMORY",   "QUOTA",
-    "UNAVAILABLE", "UNSUPPORTED",      "INVALID_ARGUMENT", "DENIED",
-    "BUSY",        "CONFLICT",         "STALE_GENERATION", "STALE_EPOCH",
-    "AGAIN",       "PROTOCOL",         "TOO_LARGE",   "VERSION_MISMATCH",
-    "INCOMPATIBLE", "UNKNOWN",         "ABSENT",      "COMMITTED",
-    "FD_LIMIT",    "FENCED",           "INTERNAL",
+    "OK",           "ALREADY_PRESENT", "PENDING",          "MISS",
+    "NOT_FOUND",    "NO_SPACE",        "NO_MEMORY",        "QUOTA",
+    "UNAVAILABLE",  "UNSUPPORTED",     "INVALID_ARGUMENT", "DENIED",
+    "BUSY",         "CONFLICT",        "STALE_GENERATION", "STALE_EPOCH",
+    "AGAIN",        "PROTOCOL",        "TOO_LARGE",        "VERSION_MISMATCH",
+    "INCOMPATIBLE", "UNKNOWN",         "ABSENT",           "COMMITTED",
+    "FD_LIMIT",     "FENCED",          "INTERNAL",
 };
 static_assert(std::size(kStatusNames) == static_cast<size_t>(Status::Internal) + 1);
 
 // In the order of RequestBody.
 constexpr const char *kRequestNames[] = {
-    "hello",         "hello_proof",    "open_session", "attach",
-    "attach_pool",   "republish",      "attach_leases", "attach_done",
-    "describe",      "heartbeat",      "register_namespace", "open_pool",
-    "grant_segment", "segment_mapped", "close_pool",   "close_session",
-    "commit",        "resolve",        "probe",        "acquire",
-    "release",       "retire",         "reclaim_ack",  "usage",
-    "status",        "list",           "explain",      "admin_retire",
-    "drain",         "reload",
+    "hello",
+    "hello_proof",
+    "open_session",
+    "attach",
+    "attach_pool",
+    "republish",
+    "attach_leases",
+    "attach_done",
+    "describe",
+    "heartbeat",
+    "register_namespace",
+    "open_pool",
+    "grant_segment",
+    "segment_mapped",
+    "close_pool",
+    "close_session",
+    "commit",
+    "resolve",
+    "probe",
+    "acquire",
+    "release",
+    "retire",
+    "reclaim_ack",
+    "usage",
+    "status",
+    "list",
+    "explain",
+    "admin_retire",
+    "drain",
+    "reload",
 };
 static_assert(std::size(kRequestNames) == std::variant_size_v<RequestBody>);
 

@@ -57,9 +57,9 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
         n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
-        const int code = errno == EWOULDBLOCK                          ? EAGAIN
+        const int code = errno == EWOULDBLOCK                       ? EAGAIN
                          : errno == ECONNRESET || errno == ENOTCONN ? EPIPE
-                                                                     : errno;
+                                                                    : errno;
         return Error{code, "receive packet"};
     }
     Packet packet;

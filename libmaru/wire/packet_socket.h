@@ -17,11 +17,11 @@
 namespace maru::wire {
 
 struct Packet {
-    std::span<std::byte> bytes;     // inside the caller's buffer, 8-byte aligned
-    std::vector<UniqueFd> fds;      // in the order they were sent
-    bool truncated = false;         // larger than the buffer
-    bool fds_lost = false;          // MSG_CTRUNC: the kernel could not install all of them
-    pid_t sender_pid = 0;           // SCM_CREDENTIALS, when SO_PASSCRED is set
+    std::span<std::byte> bytes;  // inside the caller's buffer, 8-byte aligned
+    std::vector<UniqueFd> fds;   // in the order they were sent
+    bool truncated = false;      // larger than the buffer
+    bool fds_lost = false;       // MSG_CTRUNC: the kernel could not install all of them
+    pid_t sender_pid = 0;        // SCM_CREDENTIALS, when SO_PASSCRED is set
 };
 
 // Error codes: EAGAIN nothing there now; EPIPE the peer is gone (a zero-length read). An empty packet

@@ -53,13 +53,14 @@ enum class Status : uint32_t {
     Protocol = 17,         // not a message, or not now
     TooLarge = 18,         // over a limit of limits.h
     VersionMismatch = 19,  // carries both versions
-    Incompatible = 20,     // size or format differs from the schema or from the object's other replicas
-    Unknown = 21,          // resolve: the commit may still be queued; not an abort
-    Absent = 22,           // resolve: it was never applied and never will be; final
-    Committed = 23,        // resolve: it was applied; final
-    FdLimit = 24,          // a descriptor could not be passed
-    Fenced = 25,           // the session is over; its token is stale for good
-    Internal = 26,         // an I/O error of marud; the message says which
+    Incompatible =
+        20,          // size or format differs from the schema or from the object's other replicas
+    Unknown = 21,    // resolve: the commit may still be queued; not an abort
+    Absent = 22,     // resolve: it was never applied and never will be; final
+    Committed = 23,  // resolve: it was applied; final
+    FdLimit = 24,    // a descriptor could not be passed
+    Fenced = 25,     // the session is over; its token is stale for good
+    Internal = 26,   // an I/O error of marud; the message says which
 };
 
 // ---- one per line below: bytes on the wire -----------------------------------------------------

@@ -7,7 +7,8 @@
 #include <maru/maru.h>
 
 #define SAME(name, condition) typedef char name[(condition) ? 1 : -1]
-#define OFFSET(type, field, value) SAME(offset_##type##_##field, offsetof(struct type, field) == (value))
+#define OFFSET(type, field, value) \
+    SAME(offset_##type##_##field, offsetof(struct type, field) == (value))
 #define SIZE(type, value) SAME(size_##type, sizeof(struct type) == (value))
 
 OFFSET(maru_client_options, size, 0);
@@ -92,6 +93,4 @@ OFFSET(maru_completion, user_data, 0);
 OFFSET(maru_completion, result, 8);
 SIZE(maru_completion, 16);
 
-int main(void) {
-    return 0;
-}
+int main(void) { return 0; }

@@ -9,8 +9,8 @@
 #include "tests/bench/floors.h"
 #include "tests/bench/report.h"
 #ifdef MARU_BENCH_CLIENT
-#include "tests/bench/marud_process.h"
 #include "tests/bench/maru_cases.h"
+#include "tests/bench/marud_process.h"
 #endif
 
 namespace {

@@ -136,7 +136,8 @@ class Table {
 class CopyArea {
   public:
     explicit CopyArea(size_t bytes) : bytes_(bytes) {
-        void *source = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *source =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         const int fd = ::memfd_create("maru-bench", MFD_CLOEXEC);
         if (source == MAP_FAILED || fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0)
             die("memory");
@@ -171,7 +172,8 @@ class CopyArea {
 }  // namespace
 
 std::string size_text(size_t bytes) {
-    return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
+    return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MiB"
+                            : std::to_string(bytes >> 10) + " KiB";
 }
 std::string lookup_floor(size_t keys) {
     return "floor: table lookup, " + std::to_string(keys) + " keys";
@@ -190,9 +192,8 @@ void add_floors(Suite &suite, bool quick) {
     for (size_t keys : {1u, 32u, 256u, 1024u, 4096u}) {
         // The sum is measured in one case, so that both halves see the same moment.
         suite.add({lookup_floor(keys), "us", "", [=] { return table->round_us(keys, turns); }});
-        suite.add({rpc_floor(keys), "us", "", [=] {
-                       return ping->round_us(turns / 2) + table->round_us(keys, turns / 2);
-                   }});
+        suite.add({rpc_floor(keys), "us", "",
+                   [=] { return ping->round_us(turns / 2) + table->round_us(keys, turns / 2); }});
     }
 
     auto area = std::make_shared<CopyArea>(size_t{quick ? 8u : 256u} << 20);

@@ -61,8 +61,9 @@ class Worker {
         for (uint32_t &token : tokens)
             token = next_token_++;
         std::vector<maru_digest> digests(count);
-        must_be(maru_prefix_digests(text_.c_str(), tokens.data(), count, 1, nullptr, digests.data()),
-                count, "maru_prefix_digests");
+        must_be(
+            maru_prefix_digests(text_.c_str(), tokens.data(), count, 1, nullptr, digests.data()),
+            count, "maru_prefix_digests");
         std::vector<maru_key> keys(count);
         for (size_t i = 0; i < count; ++i)
             keys[i].digest = digests[i];
@@ -94,7 +95,8 @@ class Worker {
     // Not timed: gives the pages back and waits until they are there again.
     void retire(const std::vector<maru_key> &keys) {
         std::vector<int> results(keys.size());
-        must_be(maru_retire(ns_, keys.data(), keys.size(), results.data()), keys.size(), "maru_retire");
+        must_be(maru_retire(ns_, keys.data(), keys.size(), results.data()), keys.size(),
+                "maru_retire");
         for (int tries = 0; tries < 10000; ++tries) {
             struct maru_pool_info info = {};
             info.size = sizeof info;
@@ -127,8 +129,9 @@ void add_metadata_cases(Suite &suite, const std::string &socket_path, bool quick
     const auto keys = worker->new_keys(kObjects);
     const std::vector<uint8_t> bytes(kBatch * kSmallObject, 3);
     for (size_t i = 0; i < kObjects; i += kBatch)
-        worker->store({keys.begin() + static_cast<long>(i), keys.begin() + static_cast<long>(i + kBatch)},
-                      bytes.data());
+        worker->store(
+            {keys.begin() + static_cast<long>(i), keys.begin() + static_cast<long>(i + kBatch)},
+            bytes.data());
     auto digests = std::make_shared<const std::vector<maru_digest>>(Worker::digests_of(keys));
 
     for (size_t count : {1u, 32u, 256u, 4096u})
@@ -144,20 +147,21 @@ void add_metadata_cases(Suite &suite, const std::string &socket_path, bool quick
                        return median(times);
                    }});
     for (size_t count : {1024u, 4096u})
-        suite.add({"acquire + release, " + std::to_string(count) + " keys", "us", rpc_floor(count), [=] {
-                       std::vector<double> times;
-                       std::vector<maru_lease *> leases(count);
-                       for (int i = 0; i < (quick ? 2 : 50); ++i) {
-                           const uint64_t begin = now_ns();
-                           const int64_t got = maru_acquire(worker->ns(), digests->data(), count,
-                                                            nullptr, 0, leases.data());
-                           const int released = maru_lease_release(leases.data(), count);
-                           times.push_back(us_since(begin));
-                           must_be(got, count, "maru_acquire");
-                           must(released, "maru_lease_release");
-                       }
-                       return median(times);
-                   }});
+        suite.add(
+            {"acquire + release, " + std::to_string(count) + " keys", "us", rpc_floor(count), [=] {
+                 std::vector<double> times;
+                 std::vector<maru_lease *> leases(count);
+                 for (int i = 0; i < (quick ? 2 : 50); ++i) {
+                     const uint64_t begin = now_ns();
+                     const int64_t got = maru_acquire(worker->ns(), digests->data(), count, nullptr,
+                                                      0, leases.data());
+                     const int released = maru_lease_release(leases.data(), count);
+                     times.push_back(us_since(begin));
+                     must_be(got, count, "maru_acquire");
+                     must(released, "maru_lease_release");
+                 }
+                 return median(times);
+             }});
     suite.add({"commit, batch of 256", "us", rpc_floor(kCommits), [=] {
                    std::vector<double> times;
                    for (int i = 0; i < (quick ? 2 : 30); ++i) {
@@ -176,8 +180,8 @@ void add_metadata_cases(Suite &suite, const std::string &socket_path, bool quick
                    std::vector<double> figures;
                    for (int i = 0; i < (quick ? 2 : 20); ++i) {
                        const uint64_t begin = now_ns();
-                       must_be(maru_prefix_digests("bench", tokens.data(), tokens.size(), 256, nullptr,
-                                                   out.data()),
+                       must_be(maru_prefix_digests("bench", tokens.data(), tokens.size(), 256,
+                                                   nullptr, out.data()),
                                out.size(), "maru_prefix_digests");
                        figures.push_back(static_cast<double>(tokens.size() * sizeof(uint32_t)) /
                                          static_cast<double>(now_ns() - begin));
@@ -188,7 +192,8 @@ void add_metadata_cases(Suite &suite, const std::string &socket_path, bool quick
 
 void add_data_cases(Suite &suite, const std::string &socket_path, size_t object_bytes, bool quick) {
     // Resident sets for the loads, rotated so that each load meets memory not used lately.
-    const size_t total = quick ? kBatch * object_bytes : std::max<size_t>(128 << 20, kBatch * object_bytes);
+    const size_t total =
+        quick ? kBatch * object_bytes : std::max<size_t>(128 << 20, kBatch * object_bytes);
     const size_t sets = total / (kBatch * object_bytes);
     auto worker = std::make_shared<Worker>(socket_path, object_bytes, (sets + 2) * kBatch);
     auto source = std::make_shared<std::vector<uint8_t>>(total, 5);
@@ -225,8 +230,8 @@ void add_data_cases(Suite &suite, const std::string &socket_path, size_t object_
                    for (size_t i = 0; i < batches; ++i) {
                        const auto &digests = (*resident)[(*turn)++ % sets];
                        const uint64_t begin = now_ns();
-                       const int64_t loaded = maru_load(worker->ns(), digests.data(), kBatch, nullptr, 0,
-                                                        buffers, object_bytes, nullptr);
+                       const int64_t loaded = maru_load(worker->ns(), digests.data(), kBatch,
+                                                        nullptr, 0, buffers, object_bytes, nullptr);
                        figures.push_back(static_cast<double>(bytes_per_batch) /
                                          static_cast<double>(now_ns() - begin));
                        must_be(loaded, kBatch, "maru_load");

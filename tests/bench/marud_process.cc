@@ -38,14 +38,16 @@ MarudProcess::MarudProcess(const std::string &program) {
         throw std::runtime_error("no temporary folder at " + name);
     folder_ = name;
     const std::string config = folder_ + "/marud.toml", notify = folder_ + "/notify";
-    std::ofstream(config) << "[daemon]\nsocket = \"" << socket_path() << "\"\nruntime_directory = \""
-                          << folder_ << "\"\n[cpu]\nhost_bytes = \"4G\"\n";
+    std::ofstream(config) << "[daemon]\nsocket = \"" << socket_path()
+                          << "\"\nruntime_directory = \"" << folder_
+                          << "\"\n[cpu]\nhost_bytes = \"4G\"\n";
 
     UniqueFd ready(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::snprintf(address.sun_path, sizeof address.sun_path, "%s", notify.c_str());
-    if (!ready || ::bind(ready.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
+    if (!ready ||
+        ::bind(ready.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) != 0) {
         end();
         throw std::runtime_error("no notify socket at " + notify);
     }

@@ -79,10 +79,11 @@ std::string Suite::json() const {
     for (const Case &item : cases_) {
         const Row r = row(item);
         char line[320];  // names are ours: nothing in them needs escaping
-        std::snprintf(line, sizeof line,
-                      "%s    {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"floor\": %.6g, "
-                      "\"ratio\": %.6g}",
-                      separator, item.name.c_str(), r.value, item.unit.c_str(), r.floor, r.ratio());
+        std::snprintf(
+            line, sizeof line,
+            "%s    {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"floor\": %.6g, "
+            "\"ratio\": %.6g}",
+            separator, item.name.c_str(), r.value, item.unit.c_str(), r.floor, r.ratio());
         text += line;
         separator = ",\n";
     }

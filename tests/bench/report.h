@@ -17,8 +17,8 @@ double median(std::vector<double> values);
 
 struct Case {
     std::string name;
-    std::string unit;   // us, GB/s, ns/key
-    std::string floor;  // name of the case that is its floor; empty: it is one
+    std::string unit;             // us, GB/s, ns/key
+    std::string floor;            // name of the case that is its floor; empty: it is one
     std::function<double()> run;  // one round's figure
     double floor_times = 1;       // e.g. two round trips
 };

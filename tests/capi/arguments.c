@@ -146,7 +146,8 @@ static void null_handles_are_named(void) {
     assert_int_equal(maru_queue_fd(NULL), -EINVAL);
     assert_int_equal(maru_queue_reap(NULL, &completion, 1, 0), -EINVAL);
     assert_int_equal(maru_probe_submit(NULL, NULL, &digest, 1, NULL, 0, NULL, 0), -EINVAL);
-    assert_int_equal(maru_commit_submit(NULL, NULL, NULL, &key, &reservation, 1, &result, 0), -EINVAL);
+    assert_int_equal(maru_commit_submit(NULL, NULL, NULL, &key, &reservation, 1, &result, 0),
+                     -EINVAL);
     assert_int_equal(maru_acquire_submit(NULL, NULL, &digest, 1, NULL, 0, &lease, 0), -EINVAL);
     assert_int_equal(maru_retire_submit(NULL, NULL, &key, 1, NULL, 0), -EINVAL);
 }
@@ -180,14 +181,16 @@ static void bad_batches_are_named(void) {
     assert_int_equal(maru_probe(worker.ns, &digest, 1, &manifest, 0, NULL), -EINVAL);
     assert_int_equal(maru_acquire(worker.ns, &digest, 1, NULL, 0, NULL), -EINVAL);
     assert_message("ret_leases");
-    assert_int_equal(maru_store(worker.ns, worker.pool, &key, &source, OBJECT_BYTES, 1, NULL), -EINVAL);
+    assert_int_equal(maru_store(worker.ns, worker.pool, &key, &source, OBJECT_BYTES, 1, NULL),
+                     -EINVAL);
     assert_message("buffers[0]");
     source = &key;
     assert_int_equal(maru_store(worker.ns, worker.pool, &key, &source, 0, 1, NULL), -EINVAL);
     assert_message("length");
     assert_int_equal(maru_reserve(worker.pool, 0, 1, &reservation), -EINVAL);
     assert_message("length");
-    assert_int_equal(maru_store(other.ns, worker.pool, &key, &source, OBJECT_BYTES, 1, NULL), -EINVAL);
+    assert_int_equal(maru_store(other.ns, worker.pool, &key, &source, OBJECT_BYTES, 1, NULL),
+                     -EINVAL);
     assert_message("different clients");
     assert_int_equal(maru_pool_close(worker.pool, 2), -EINVAL);
     assert_message("mode");

@@ -28,7 +28,8 @@ static void a_store_and_a_load_by_completions(void) {
     assert_int_equal(readable(queue, 0), 0);
     assert_int_equal(maru_reserve(worker.pool, OBJECT_BYTES, 1, &run), 0);
     fill(run.data, 1, OBJECT_BYTES);
-    assert_int_equal(maru_commit_submit(queue, worker.ns, worker.pool, &key, &run, 1, &result, 11), 0);
+    assert_int_equal(maru_commit_submit(queue, worker.ns, worker.pool, &key, &run, 1, &result, 11),
+                     0);
     /* nobody calls: the library receives by itself, and the descriptor stays readable until reaped */
     assert_int_equal(readable(queue, 5000), 1);
     assert_int_equal(readable(queue, 0), 1);

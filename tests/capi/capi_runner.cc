@@ -66,8 +66,8 @@ void capi_fail(const char *file, int line, const char *text) {
 
 void capi_fail_int(const char *file, int line, const char *text, long long got, long long wanted) {
     ADD_FAILURE_AT(file, line) << "not so: " << text << "\n  " << got << " ("
-                               << maru_error_name(static_cast<int>(got)) << ") instead of " << wanted
-                               << "\n  last error: " << maru_last_error();
+                               << maru_error_name(static_cast<int>(got)) << ") instead of "
+                               << wanted << "\n  last error: " << maru_last_error();
     ::longjmp(g_end_of_test, 1);
 }
 

@@ -37,7 +37,7 @@ struct capi_suite {
     const struct capi_test *tests;
     size_t count;
 };
-#define CAPI_SUITE(suite_name, table)                                     \
+#define CAPI_SUITE(suite_name, table)                                      \
     const struct capi_suite capi_suite_##suite_name = {#suite_name, table, \
                                                        sizeof(table) / sizeof((table)[0])}
 
@@ -46,32 +46,32 @@ void capi_fail(const char *file, int line, const char *text);
 void capi_fail_int(const char *file, int line, const char *text, long long got, long long wanted);
 void capi_skip(const char *why);
 
-#define assert_true(condition)                              \
-    do {                                                    \
-        if (!(condition))                                   \
-            capi_fail(__FILE__, __LINE__, #condition);      \
+#define assert_true(condition)                         \
+    do {                                               \
+        if (!(condition))                              \
+            capi_fail(__FILE__, __LINE__, #condition); \
     } while (0)
-#define assert_int_equal(got, wanted)                                                    \
-    do {                                                                                 \
-        const long long got_ = (long long)(got), wanted_ = (long long)(wanted);          \
-        if (got_ != wanted_)                                                             \
-            capi_fail_int(__FILE__, __LINE__, #got " is " #wanted, got_, wanted_);       \
+#define assert_int_equal(got, wanted)                                              \
+    do {                                                                           \
+        const long long got_ = (long long)(got), wanted_ = (long long)(wanted);    \
+        if (got_ != wanted_)                                                       \
+            capi_fail_int(__FILE__, __LINE__, #got " is " #wanted, got_, wanted_); \
     } while (0)
 /* The message names what was wrong. */
-#define assert_message(part)                                                             \
-    do {                                                                                 \
-        if (!strstr(maru_last_error(), part))                                            \
-            capi_fail(__FILE__, __LINE__, "the message contains " #part);                \
+#define assert_message(part)                                              \
+    do {                                                                  \
+        if (!strstr(maru_last_error(), part))                             \
+            capi_fail(__FILE__, __LINE__, "the message contains " #part); \
     } while (0)
 /* Looks again and again for what another thread or process brings about, at most 10 s. */
 void capi_pause(void);
-#define assert_eventually(condition)                                     \
-    do {                                                                 \
-        int tries_ = 10000;                                              \
-        while (!(condition) && tries_-- > 0)                             \
-            capi_pause();                                                \
-        if (tries_ < 0)                                                  \
-            capi_fail(__FILE__, __LINE__, "eventually " #condition);     \
+#define assert_eventually(condition)                                 \
+    do {                                                             \
+        int tries_ = 10000;                                          \
+        while (!(condition) && tries_-- > 0)                         \
+            capi_pause();                                            \
+        if (tries_ < 0)                                              \
+            capi_fail(__FILE__, __LINE__, "eventually " #condition); \
     } while (0)
 
 /* Numbers that two threads share; C99 has no atomics of its own. */

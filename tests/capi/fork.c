@@ -31,8 +31,8 @@ static int refused_everywhere(struct worker *worker, maru_queue *queue, maru_lea
     client_info.size = sizeof client_info;
     pool_info.size = sizeof pool_info;
     schema.size = sizeof schema;
-#define REFUSED(number, call)     \
-    if ((call) != -EOWNERDEAD)    \
+#define REFUSED(number, call)  \
+    if ((call) != -EOWNERDEAD) \
     return number
     REFUSED(1, maru_client_info(worker->client, &client_info));
     REFUSED(2, maru_client_close(worker->client));

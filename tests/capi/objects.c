@@ -95,7 +95,8 @@ static void another_size_is_incompatible(void) {
     assert_message("item 0 of 1");
     assert_int_equal(info_of(worker.pool).allocated_bytes, 0);
     assert_int_equal(store_one(&worker, 7), 0);
-    assert_int_equal(maru_load(worker.ns, &key.digest, 1, NULL, 0, &buffer, sizeof bytes, &result), 0);
+    assert_int_equal(maru_load(worker.ns, &key.digest, 1, NULL, 0, &buffer, sizeof bytes, &result),
+                     0);
     assert_int_equal(result, -EMEDIUMTYPE);
     close_worker(&worker);
 }
@@ -181,7 +182,8 @@ static void manifests_are_all_or_nothing(void) {
     for (i = 0; i < 4; ++i)
         assert_true(leases[i] == NULL);
     assert_int_equal(client_info_of(worker.client).leases, 0);
-    assert_int_equal(maru_store(worker.ns, worker.pool, keys + 3, buffers + 3, OBJECT_BYTES, 1, NULL), 1);
+    assert_int_equal(
+        maru_store(worker.ns, worker.pool, keys + 3, buffers + 3, OBJECT_BYTES, 1, NULL), 1);
     assert_int_equal(maru_probe(worker.ns, &digest, 1, &manifest, 0, NULL), 1);
     assert_int_equal(maru_acquire(worker.ns, &digest, 1, &manifest, 0, leases), 1);
     for (i = 0; i < 4; ++i)
@@ -253,7 +255,8 @@ static void a_full_pool_keeps_its_hits(void) {
         buffers[i] = bytes;
     }
     /* one is there, two fit, one does not */
-    assert_int_equal(maru_store(worker.ns, worker.pool, keys, buffers, OBJECT_BYTES, 4, results), 3);
+    assert_int_equal(maru_store(worker.ns, worker.pool, keys, buffers, OBJECT_BYTES, 4, results),
+                     3);
     assert_int_equal(results[0], -EEXIST);
     assert_int_equal(results[1], 0);
     assert_int_equal(results[2], 0);
@@ -296,11 +299,14 @@ static const struct capi_test tests[] = {
     {"AnotherSizeIsIncompatible", another_size_is_incompatible, NULL},
     {"BatchesBeyondOneMessage", batches_beyond_one_message, NULL},
     {"ManifestsAreAllOrNothing", manifests_are_all_or_nothing, NULL},
-    {"RetiredObjectsStayReadableForTheirReaders", retired_objects_stay_readable_for_their_readers, NULL},
+    {"RetiredObjectsStayReadableForTheirReaders", retired_objects_stay_readable_for_their_readers,
+     NULL},
     {"LeasesHaveALimit", leases_have_a_limit,
-     "[sessions]\nleases_per_session = 8\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = \"2MiB\"\n"},
+     "[sessions]\nleases_per_session = 8\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = "
+     "\"2MiB\"\n"},
     {"ReleasesKeepUpWithAcquires", releases_keep_up_with_acquires,
-     "[sessions]\nleases_per_session = 8192\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = \"2MiB\"\n"},
+     "[sessions]\nleases_per_session = 8192\n[cpu]\nhost_bytes = \"64MiB\"\nsegment_bytes = "
+     "\"2MiB\"\n"},
     {"AFullPoolKeepsItsHits", a_full_pool_keeps_its_hits, NULL},
 };
 CAPI_SUITE(objects, tests);

@@ -26,7 +26,8 @@ static void grants_are_limited(void) {
     struct maru_pool_options options = pool_options(24 << 20);
     maru_pool *pool = NULL;
     open_worker(&worker, "engine", 12 << 20);
-    assert_int_equal(maru_pool_open(worker.client, &options, &pool), -EDQUOT); /* the worker's grant */
+    assert_int_equal(maru_pool_open(worker.client, &options, &pool),
+                     -EDQUOT); /* the worker's grant */
     assert_message("asked");
     open_client(&second, "second", "maru-test");
     options = pool_options(14 << 20);

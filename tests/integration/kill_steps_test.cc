@@ -33,8 +33,21 @@ constexpr unsigned kDelaysUs[] = {0, 30, 150, 600};
 const char *const kNamespace = "kill-steps/1";
 
 enum Step : int {
-    kOpen, kNamespaceStep, kDescribe, kPool, kReserve, kWrite, kCommit, kProbe, kAcquire, kRead,
-    kRelease, kRetire, kClosePool, kCloseClient, kSteps,
+    kOpen,
+    kNamespaceStep,
+    kDescribe,
+    kPool,
+    kReserve,
+    kWrite,
+    kCommit,
+    kProbe,
+    kAcquire,
+    kRead,
+    kRelease,
+    kRetire,
+    kClosePool,
+    kCloseClient,
+    kSteps,
 };
 
 // A worker's whole life, step by step. `at` is told before each step; every result is checked as far
@@ -206,7 +219,7 @@ int worker_main(char **argv) {
 
 pid_t spawn_worker(const std::string &socket, const std::string &engine, int step, unsigned delay) {
     std::string step_text = std::to_string(step), delay_text = std::to_string(delay);
-    const char *argv[] = {"kill_steps_test", "--worker", socket.c_str(), engine.c_str(),
+    const char *argv[] = {"kill_steps_test", "--worker",         socket.c_str(), engine.c_str(),
                           step_text.c_str(), delay_text.c_str(), nullptr};
     pid_t pid = ::fork();
     if (pid == 0) {
@@ -221,7 +234,8 @@ TEST(KillSteps, WorkerKilledAtAnyStepLeavesNothingBehind) {
     marud.start();
     for (int step = 0; step < kSteps; ++step) {
         for (unsigned delay : kDelaysUs) {
-            SCOPED_TRACE("step " + std::to_string(step) + ", " + std::to_string(delay) + " us into it");
+            SCOPED_TRACE("step " + std::to_string(step) + ", " + std::to_string(delay) +
+                         " us into it");
             pid_t pid = spawn_worker(marud.socket(), "engine", step, delay);
             int status = 0;
             ASSERT_EQ(::waitpid(pid, &status, 0), pid);
@@ -240,7 +254,8 @@ TEST(KillSteps, WorkerKilledAtAnyStepLeavesNothingBehind) {
 void kill_marud_at_every_step(bool fdstore) {
     for (int step = 0; step < kSteps; ++step) {
         for (unsigned delay : kDelaysUs) {
-            SCOPED_TRACE("step " + std::to_string(step) + ", " + std::to_string(delay) + " us into it");
+            SCOPED_TRACE("step " + std::to_string(step) + ", " + std::to_string(delay) +
+                         " us into it");
             maru::test::MarudOptions options;
             options.fdstore = fdstore;
             maru::test::Marud marud(options);

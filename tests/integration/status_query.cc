@@ -14,7 +14,8 @@ wire::StatusReply query_status(const std::string &socket) {
         throw std::runtime_error("marud at '" + socket + "' does not greet");
     const auto *reply = client.ask<wire::StatusReply>(wire::StatusRequest{});
     if (!reply)
-        throw std::runtime_error("marud at '" + socket + "' does not tell its status: " + client.message());
+        throw std::runtime_error("marud at '" + socket +
+                                 "' does not tell its status: " + client.message());
     wire::StatusReply status = *reply;
     status.version = {};
     status.fdstore = {};

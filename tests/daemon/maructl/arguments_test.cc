@@ -11,7 +11,8 @@ namespace {
 
 using namespace test;
 
-void expect_usage_error(std::vector<const char *> words, std::initializer_list<const char *> parts) {
+void expect_usage_error(std::vector<const char *> words,
+                        std::initializer_list<const char *> parts) {
     const Outcome outcome = run_words(words, [](const Options &, int64_t) -> Result<UniqueFd> {
         ADD_FAILURE() << "connected in spite of wrong usage";
         return Error{EIO, "connect"};
@@ -44,15 +45,16 @@ TEST(Arguments, MistakesAreNamedWithWhatIsAllowed) {
     expect_usage_error({"bench", "--count", "x1"}, {"--count", "not a number"});
     expect_usage_error({"bench", "--count", "1000001"}, {"--count", "at most 1000000"});
     expect_usage_error({"explain", "0x1", "ab", "--engine", "e"}, {"digest 'ab'", "64"});
-    expect_usage_error({"explain", "0x1", std::string(64, 'a').c_str()}, {"--engine ID is missing"});
+    expect_usage_error({"explain", "0x1", std::string(64, 'a').c_str()},
+                       {"--engine ID is missing"});
     expect_usage_error({"explain", "0x1", "k", "--engine", ""}, {"--engine", "1 to 256"});
     expect_usage_error({"explain", "0x1", "k", "--engine=e", "--uid=4294967295"},
                        {"--uid", "at most 4294967294"});
 }
 
 TEST(Arguments, OptionsStandAnywhereInBothForms) {
-    const char *words[] = {"--timeout=2m", "explain", "--engine", "e1", "ns", "--uid=7",
-                           "--socket",     "/s",      "--",       "-key"};
+    const char *words[] = {"--timeout=2m", "explain",  "--engine", "e1", "ns",
+                           "--uid=7",      "--socket", "/s",       "--", "-key"};
     const auto line = parse_command_line(words);
     ASSERT_TRUE(line.ok()) << line.error().message;
     EXPECT_EQ(line->verb->name, "explain");

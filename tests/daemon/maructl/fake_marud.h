@@ -86,8 +86,7 @@ class FakeMarud {
                 reply.nonce = nonce;
                 reply.version = "9.8.7";
                 body = reply;
-            } else if (const auto *proof =
-                           std::get_if<wire::HelloProofRequest>(&request->body)) {
+            } else if (const auto *proof = std::get_if<wire::HelloProofRequest>(&request->body)) {
                 body = wire::StatusOnly{proof->nonce == nonce ? wire::Status::Ok
                                                               : wire::Status::Denied};
             } else {

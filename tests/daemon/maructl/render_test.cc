@@ -79,18 +79,21 @@ TEST(Render, ALeaseNamesItsHolder) {
     std::ostringstream out;
     table.flush(out);
     EXPECT_EQ(out.str(),
-              "REPLICA       GENERATION  POOL          COUNT    AGE  SESSION       ENGINE     PID   UID  COMMAND\n"
-              "0xab00000005           9  0xab00000003      2  5m 3s  0xab00000002  engine-a  4711  1000  vllm\\x1b[2J\n");
+              "REPLICA       GENERATION  POOL          COUNT    AGE  SESSION       ENGINE     PID  "
+              " UID  COMMAND\n"
+              "0xab00000005           9  0xab00000003      2  5m 3s  0xab00000002  engine-a  4711  "
+              "1000  vllm\\x1b[2J\n");
 }
 
 TEST(Render, ALeaseAsJson) {
     std::ostringstream out;
     JsonWriter json(out);
     write_object(json, a_lease());
-    EXPECT_EQ(out.str(),
-              "{\"replica\":\"0xab00000005\",\"generation\":9,\"pool\":\"0xab00000003\",\"count\":2,"
-              "\"age_ms\":303000,\"session\":\"0xab00000002\",\"engine\":\"engine-a\",\"pid\":4711,"
-              "\"uid\":1000,\"command\":\"vllm\\u001b[2J\"}\n");
+    EXPECT_EQ(
+        out.str(),
+        "{\"replica\":\"0xab00000005\",\"generation\":9,\"pool\":\"0xab00000003\",\"count\":2,"
+        "\"age_ms\":303000,\"session\":\"0xab00000002\",\"engine\":\"engine-a\",\"pid\":4711,"
+        "\"uid\":1000,\"command\":\"vllm\\u001b[2J\"}\n");
 }
 
 // The keys are an interface: each new field of a row gets one, none appears twice.

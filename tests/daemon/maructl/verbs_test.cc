@@ -48,7 +48,8 @@ TEST(MaructlVerbs, StatusShowsWhatMarudSays) {
     FakeMarud marud(answer);
     const Outcome outcome = run_words({"status", "--json"}, marud.opener());
     EXPECT_EQ(outcome.exit, kOk);
-    EXPECT_TRUE(has(outcome.out, "{\"version\":\"0.1.0\",\"pid\":12,\"uptime_ms\":65000,")) << outcome.out;
+    EXPECT_TRUE(has(outcome.out, "{\"version\":\"0.1.0\",\"pid\":12,\"uptime_ms\":65000,"))
+        << outcome.out;
     EXPECT_TRUE(has(outcome.out, "\"capacity_bytes\":1610612736,")) << outcome.out;
 }
 
@@ -75,19 +76,30 @@ TEST(MaructlVerbs, ListsFollowTheCursor) {
 }
 
 TEST(MaructlVerbs, EveryListAsksForItsKind) {
-    for (auto [verb, kind, title] :
-         {std::tuple("session", ListKind::Sessions, "SESSION"), {"pool", ListKind::Pools, "POOL"},
-          {"namespace", ListKind::Namespaces, "NAMESPACE"}, {"object", ListKind::Objects, "NAMESPACE"},
-          {"lease", ListKind::Leases, "REPLICA"}}) {
+    for (auto [verb, kind, title] : {std::tuple("session", ListKind::Sessions, "SESSION"),
+                                     {"pool", ListKind::Pools, "POOL"},
+                                     {"namespace", ListKind::Namespaces, "NAMESPACE"},
+                                     {"object", ListKind::Objects, "NAMESPACE"},
+                                     {"lease", ListKind::Leases, "REPLICA"}}) {
         FakeMarud marud([&, kind = kind](const wire::Request &r) -> std::optional<wire::ReplyBody> {
             EXPECT_EQ(std::get<wire::ListRequest>(r.body).kind, kind);
             wire::ListReply list;
             switch (kind) {
-                case ListKind::Sessions: list.rows = std::vector<wire::SessionRow>(1); break;
-                case ListKind::Pools: list.rows = std::vector<wire::PoolRow>(1); break;
-                case ListKind::Namespaces: list.rows = std::vector<wire::NamespaceRow>(1); break;
-                case ListKind::Objects: list.rows = std::vector<wire::ObjectRow>(1); break;
-                case ListKind::Leases: list.rows = std::vector<wire::LeaseRow>(1); break;
+                case ListKind::Sessions:
+                    list.rows = std::vector<wire::SessionRow>(1);
+                    break;
+                case ListKind::Pools:
+                    list.rows = std::vector<wire::PoolRow>(1);
+                    break;
+                case ListKind::Namespaces:
+                    list.rows = std::vector<wire::NamespaceRow>(1);
+                    break;
+                case ListKind::Objects:
+                    list.rows = std::vector<wire::ObjectRow>(1);
+                    break;
+                case ListKind::Leases:
+                    list.rows = std::vector<wire::LeaseRow>(1);
+                    break;
             }
             return list;
         });

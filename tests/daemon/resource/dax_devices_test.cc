@@ -36,11 +36,12 @@ TEST(DaxDevices, FallbackIsNotSupported) {
 
 TEST(DaxDevices, SystemRamIsSaidInTheseWords) {
     EXPECT_EQ(describe_dax_devices({}), "no DAX device\n");
-    EXPECT_EQ(describe_dax_devices({{"dax0.0", 1ull << 30, 2 << 20, 1, false},
-                                    {"dax1.0", 512 << 20, 2 << 20, -1, true}}),
-              "dax0.0  1 GiB, aligned to 2 MiB, node 1\n"
-              "dax1.0  512 MiB, aligned to 2 MiB, in system-ram mode: the kernel uses it as ordinary "
-              "memory\n");
+    EXPECT_EQ(
+        describe_dax_devices(
+            {{"dax0.0", 1ull << 30, 2 << 20, 1, false}, {"dax1.0", 512 << 20, 2 << 20, -1, true}}),
+        "dax0.0  1 GiB, aligned to 2 MiB, node 1\n"
+        "dax1.0  512 MiB, aligned to 2 MiB, in system-ram mode: the kernel uses it as ordinary "
+        "memory\n");
 }
 
 }  // namespace

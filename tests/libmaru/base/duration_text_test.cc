@@ -29,10 +29,14 @@ TEST(DurationText, SaysWhatIsWrong) {
         const char *reason;
     };
     const Row rows[] = {
-        {"", EINVAL, "empty"},        {"30", EINVAL, "needs a unit"},
-        {"-1s", EINVAL, "negative"},  {"3 weeks", EINVAL, "unknown unit 'weeks'"},
-        {"0", EINVAL, "at least 1 ns"}, {"0.1ns", EINVAL, "fraction"},
-        {"300000d", ERANGE, "too large"}, {"1m30s", EINVAL, "unknown unit 'm30s'"},
+        {"", EINVAL, "empty"},
+        {"30", EINVAL, "needs a unit"},
+        {"-1s", EINVAL, "negative"},
+        {"3 weeks", EINVAL, "unknown unit 'weeks'"},
+        {"0", EINVAL, "at least 1 ns"},
+        {"0.1ns", EINVAL, "fraction"},
+        {"300000d", ERANGE, "too large"},
+        {"1m30s", EINVAL, "unknown unit 'm30s'"},
     };
     for (const Row &row : rows) {
         const auto ns = parse_duration(row.text);

@@ -15,7 +15,9 @@ TEST(EditDistance, CountsInsertionsDeletionsChangesAndSwaps) {
     EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
-TEST(EditDistance, LongNamesAreCut) { EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u); }
+TEST(EditDistance, LongNamesAreCut) {
+    EXPECT_EQ(edit_distance(std::string(100'000, 'a'), "a"), 255u);
+}
 
 }  // namespace
 }  // namespace maru

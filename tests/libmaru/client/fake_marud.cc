@@ -174,11 +174,13 @@ void FakeMarud::serve() {
     }
 }
 
-void FakeMarud::handle(const wire::Request &request, Connection &connection, std::vector<UniqueFd> fds) {
+void FakeMarud::handle(const wire::Request &request, Connection &connection,
+                       std::vector<UniqueFd> fds) {
     ++counts_[wire::request_name(request.body)];
     const Act act = hook_ ? hook_(request, connection.number) : Act::Normal;
     mute_ = act != Act::Normal;
-    if (act == Act::Normal || act == Act::DoSilently || act == Act::CloseAfter || act == Act::DieAfter)
+    if (act == Act::Normal || act == Act::DoSilently || act == Act::CloseAfter ||
+        act == Act::DieAfter)
         carry_out(request, connection, fds);
     mute_ = false;
     if (act == Act::CloseBefore || act == Act::CloseAfter)
@@ -283,7 +285,8 @@ void FakeMarud::carry_out(const wire::Request &request, Connection &connection,
             }
             wire::CommitResult result;
             for (auto &[known, replica] : replicas_)  // told before: the same again
-                if (replica.item.pool == item.item.pool && replica.item.offset == item.item.offset &&
+                if (replica.item.pool == item.item.pool &&
+                    replica.item.offset == item.item.offset &&
                     replica.item.generation == item.item.generation)
                     result = {known, Status::Ok, 0};
             if (result.replica == 0)
@@ -300,8 +303,9 @@ void FakeMarud::carry_out(const wire::Request &request, Connection &connection,
         each(leases->items, [&](const wire::LeaseItem &item) {
             attach_leases_[item.replica] = item.count;
             auto found = replicas_.find(item.replica);
-            return found != replicas_.end() && found->second.leases >= item.count ? Status::Ok
-                                                                                  : Status::NotFound;
+            return found != replicas_.end() && found->second.leases >= item.count
+                       ? Status::Ok
+                       : Status::NotFound;
         });
     } else if (std::get_if<wire::AttachDoneRequest>(&request.body)) {
         if (!pools_missing_)
@@ -330,12 +334,14 @@ void FakeMarud::carry_out(const wire::Request &request, Connection &connection,
             pools_[pool].request_key = open->request_key;
         }
         const Pool &state = pools_[pool];
-        reply(id, wire::PoolReply{pool, state.capacity, state.segment_bytes,
-                                  static_cast<uint32_t>((state.capacity - 1) / state.segment_bytes + 1),
-                                  uint64_t{wire::id_number(pool)} << 32 | 1});
+        reply(id,
+              wire::PoolReply{pool, state.capacity, state.segment_bytes,
+                              static_cast<uint32_t>((state.capacity - 1) / state.segment_bytes + 1),
+                              uint64_t{wire::id_number(pool)} << 32 | 1});
     } else if (const auto *grant = std::get_if<wire::GrantSegmentRequest>(&request.body)) {
         Pool &pool = pools_[grant->pool];
-        const uint64_t bytes = std::min(pool.segment_bytes, pool.capacity - grant->segment * pool.segment_bytes);
+        const uint64_t bytes =
+            std::min(pool.segment_bytes, pool.capacity - grant->segment * pool.segment_bytes);
         UniqueFd &fd = pool.segments[grant->segment];
         if (!fd) {
             fd = UniqueFd(::memfd_create("fake-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -418,10 +424,16 @@ void FakeMarud::carry_out(const wire::Request &request, Connection &connection,
         for (const auto &digest : acquire->keys) {
             wire::AcquireResult result;
             for (auto &[replica, state] : replicas_)
-                if (state.ns == acquire->namespace_id && state.item.key.digest == digest && !state.retiring) {
+                if (state.ns == acquire->namespace_id && state.item.key.digest == digest &&
+                    !state.retiring) {
                     ++state.leases;
-                    result = {replica, state.item.pool, state.item.offset, state.item.length,
-                              state.item.generation, Status::Ok, 0};
+                    result = {replica,
+                              state.item.pool,
+                              state.item.offset,
+                              state.item.length,
+                              state.item.generation,
+                              Status::Ok,
+                              0};
                     break;
                 }
             results.push_back(result);

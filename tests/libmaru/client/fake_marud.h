@@ -24,13 +24,13 @@ namespace maru::client {
 
 enum class Act {
     Normal,
-    Silent,          // not carried out, not answered
-    DoSilently,      // carried out, not answered
-    CloseBefore,     // the connection ends; not carried out
-    CloseAfter,      // carried out; the connection ends instead of a reply
-    DieBefore,       // marud restarts
-    DieAfter,        // carried out, then marud restarts
-    Answered,        // by the hook
+    Silent,       // not carried out, not answered
+    DoSilently,   // carried out, not answered
+    CloseBefore,  // the connection ends; not carried out
+    CloseAfter,   // carried out; the connection ends instead of a reply
+    DieBefore,    // marud restarts
+    DieAfter,     // carried out, then marud restarts
+    Answered,     // by the hook
 };
 
 class FakeMarud {
@@ -80,7 +80,8 @@ class FakeMarud {
     };
     void serve();
     void handle(const wire::Request &request, Connection &connection, std::vector<UniqueFd> fds);
-    void carry_out(const wire::Request &request, Connection &connection, std::vector<UniqueFd> &fds);
+    void carry_out(const wire::Request &request, Connection &connection,
+                   std::vector<UniqueFd> &fds);
     void reply(uint64_t id, wire::ReplyBody body, std::vector<int> fds = {});
     wire::CommitResult commit_one(wire::Id ns, const wire::CommitItem &item);
     Replica *find(const wire::ReplicaName &name, wire::Status *status);

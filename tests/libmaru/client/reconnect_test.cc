@@ -55,8 +55,9 @@ TEST_P(EveryStep, IsSurvived) {
 
 std::vector<Step> steps() {
     std::vector<Step> all;
-    for (const char *request : {"commit", "acquire", "probe", "release", "retire", "reclaim_ack", "open_pool",
-                                "grant_segment", "segment_mapped", "register_namespace", "describe"})
+    for (const char *request :
+         {"commit", "acquire", "probe", "release", "retire", "reclaim_ack", "open_pool",
+          "grant_segment", "segment_mapped", "register_namespace", "describe"})
         for (const Act act : {Act::CloseBefore, Act::CloseAfter, Act::DieBefore, Act::DieAfter})
             all.push_back({request, act});
     return all;
@@ -75,7 +76,8 @@ TEST_P(EveryRestoreStep, IsDoneAgain) {
     maru_lease *lease = nullptr;
     ASSERT_EQ(maru_acquire(worker.ns, &d, 1, nullptr, 0, &lease), 1);
     marud.once(GetParam().request, GetParam().act);
-    if (std::string(GetParam().request) == "attach_leases")  // told only to a marud that never stopped
+    if (std::string(GetParam().request) ==
+        "attach_leases")  // told only to a marud that never stopped
         marud.drop_connections();
     else
         marud.restart();
@@ -92,8 +94,8 @@ TEST_P(EveryRestoreStep, IsDoneAgain) {
 
 std::vector<Step> restore_steps() {
     std::vector<Step> all;
-    for (const char *request : {"hello", "attach", "register_namespace", "describe", "attach_pool", "republish",
-                                "attach_done", "attach_leases"})
+    for (const char *request : {"hello", "attach", "register_namespace", "describe", "attach_pool",
+                                "republish", "attach_done", "attach_leases"})
         for (const Act act : {Act::CloseBefore, Act::CloseAfter, Act::DieBefore, Act::DieAfter})
             all.push_back({request, act});
     return all;

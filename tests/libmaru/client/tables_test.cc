@@ -36,8 +36,10 @@ TEST(SlotIndex, FindsWhatIsInItAfterAnyHistory) {
         if (step % 100 == 0) {
             ASSERT_EQ(index.size(), model.size());
             for (auto &[key, found] : model)
-                ASSERT_EQ(index.find(key % 13, [&, k = key](uint32_t s) { return keys[s] == k; }), found);
-            ASSERT_EQ(index.find(3, [&](uint32_t s) { return keys[s] == 99'999; }), SlotIndex::kNone);
+                ASSERT_EQ(index.find(key % 13, [&, k = key](uint32_t s) { return keys[s] == k; }),
+                          found);
+            ASSERT_EQ(index.find(3, [&](uint32_t s) { return keys[s] == 99'999; }),
+                      SlotIndex::kNone);
         }
     }
 }

@@ -21,8 +21,8 @@ inline maru_key key(uint32_t number) { return {digest(number), 0, 0}; }
 
 struct Worker {
     static constexpr uint64_t kObject = 4096;
-    explicit Worker(const std::string &path, uint32_t timeout_ms = 3000, uint64_t pool_bytes = 1 << 20,
-                    const char *text = "ns") {
+    explicit Worker(const std::string &path, uint32_t timeout_ms = 3000,
+                    uint64_t pool_bytes = 1 << 20, const char *text = "ns") {
         maru_client_options options{};
         options.size = sizeof options;
         options.socket_path = path.c_str();
@@ -79,13 +79,13 @@ struct Worker {
         return maru_probe(ns, &d, 1, nullptr, 0, nullptr);
     }
     struct maru_pool_info info() {
-        struct maru_pool_info out{};
+        struct maru_pool_info out {};
         out.size = sizeof out;
         EXPECT_EQ(maru_pool_info(pool, &out), 0);
         return out;
     }
     struct maru_client_info client_info() {
-        struct maru_client_info out{};
+        struct maru_client_info out {};
         out.size = sizeof out;
         EXPECT_EQ(maru_client_info(client, &out), 0);
         return out;

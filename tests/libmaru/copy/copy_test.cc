@@ -51,8 +51,7 @@ void expect_in_child(const std::string &value) {
     if (child == 0) {
         ::setenv("MARU_COPY_KERNEL", value.c_str(), 1);
         ::execl("/proc/self/exe", "copy_test", "--gtest_filter=CopyChild.*",
-                "--gtest_also_run_disabled_tests", "--gtest_brief=1",
-                static_cast<char *>(nullptr));
+                "--gtest_also_run_disabled_tests", "--gtest_brief=1", static_cast<char *>(nullptr));
         ::_exit(127);
     }
     int status = 1;

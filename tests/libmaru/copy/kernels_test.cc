@@ -26,17 +26,18 @@ class EveryKernel : public testing::TestWithParam<size_t> {
 
     // Copies and looks at every byte of the target, and at the guards before and behind it.
     void check(size_t size, size_t to_offset, size_t from_offset) {
-        uint8_t *to = target_.data() + 64 - reinterpret_cast<uintptr_t>(target_.data()) % 64 + kGuard +
-                      to_offset;
+        uint8_t *to = target_.data() + 64 - reinterpret_cast<uintptr_t>(target_.data()) % 64 +
+                      kGuard + to_offset;
         const uint8_t *from = source_.data() + from_offset;
         uint8_t *begin = to - kGuard;
         std::memset(begin, 0xa5, size + 2 * kGuard);
         kernel_->copy(to, from, size);
-        ASSERT_EQ(std::memcmp(to, from, size), 0)
-            << kernel_->name << " size " << size << " to +" << to_offset << " from +" << from_offset;
+        ASSERT_EQ(std::memcmp(to, from, size), 0) << kernel_->name << " size " << size << " to +"
+                                                  << to_offset << " from +" << from_offset;
         for (size_t i = 0; i < kGuard; ++i) {
             ASSERT_EQ(begin[i], 0xa5) << kernel_->name << " wrote before its target, size " << size;
-            ASSERT_EQ(to[size + i], 0xa5) << kernel_->name << " wrote behind its target, size " << size;
+            ASSERT_EQ(to[size + i], 0xa5)
+                << kernel_->name << " wrote behind its target, size " << size;
         }
     }
 
@@ -55,7 +56,7 @@ TEST_P(EveryKernel, CopiesSmallSizesAtEveryAlignmentOfTheTarget) {
 TEST_P(EveryKernel, CopiesLargerOddSizesAtAllAlignments) {
     for (size_t size : {511u, 1023u, 4095u, 4097u, 10007u, 16383u, 16384u, 16449u, 33001u})
         for (size_t to = 0; to < 64; ++to)
-            for (size_t from = 0; from < 64; from += size > 5000 ? 9 : 5)
+            for (size_t from = 0; from<64; from += size> 5000 ? 9 : 5)
                 check(size, to, from);
     for (size_t size : {65536u, 65537u, 1048575u, 2097152u, 2097153u, 3000001u})
         for (size_t offset : {0u, 1u, 31u, 33u, 63u})

@@ -82,11 +82,12 @@ TEST_F(PinningTest, RegistersInPiecesAndGivesAllBack) {
     {
         auto pinned = Pinning::pin(driver, memory, 40 * gib);
         ASSERT_TRUE(pinned);
-        EXPECT_EQ(calls.registered,
-                  (std::map<void *, size_t>{
-                      {memory, 16 * gib}, {memory + 16 * gib, 16 * gib}, {memory + 32 * gib, 8 * gib}}));
+        EXPECT_EQ(calls.registered, (std::map<void *, size_t>{{memory, 16 * gib},
+                                                              {memory + 16 * gib, 16 * gib},
+                                                              {memory + 32 * gib, 8 * gib}}));
         EXPECT_EQ(pinned->pinned_bytes(), 40 * gib);
-        EXPECT_EQ(calls.flags, unsigned{CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP});
+        EXPECT_EQ(calls.flags,
+                  unsigned{CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP});
         EXPECT_EQ(calls.retained[0], 1);  // the registration needs its context
         EXPECT_EQ(calls.pushed, 0);       // the caller's context is as it was
     }
@@ -112,10 +113,12 @@ TEST_F(PinningTest, RefusedPieceUndoesTheOthersAndIsNamed) {
 }
 
 TEST_F(PinningTest, EveryDriverCodeHasAnErrno) {
-    for (auto [result, code] :
-         {std::pair{CUDA_ERROR_INVALID_VALUE, EINVAL}, {CUDA_ERROR_OUT_OF_MEMORY, ENOMEM},
-          {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, EBUSY}, {CUDA_ERROR_NOT_PERMITTED, EPERM},
-          {CUDA_ERROR_NOT_SUPPORTED, ENOTSUP}, {static_cast<CUresult>(999), EIO}}) {
+    for (auto [result, code] : {std::pair{CUDA_ERROR_INVALID_VALUE, EINVAL},
+                                {CUDA_ERROR_OUT_OF_MEMORY, ENOMEM},
+                                {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, EBUSY},
+                                {CUDA_ERROR_NOT_PERMITTED, EPERM},
+                                {CUDA_ERROR_NOT_SUPPORTED, ENOTSUP},
+                                {static_cast<CUresult>(999), EIO}}) {
         calls = {.register_fails_at = 1, .register_error = result};
         EXPECT_EQ(Pinning::pin(driver, memory, gib).error().code, code);
         expect_nothing_owed();

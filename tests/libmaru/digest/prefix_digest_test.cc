@@ -59,12 +59,13 @@ TEST(PrefixDigest, MatchesHashlibForEveryShapeOfChunk) {
     };
     const auto tokens = spread_tokens(2000);
     for (const auto &golden : kGolden) {
-        EXPECT_EQ(format_digest(chain("llama|bf16", tokens, golden.chunk_tokens).back()), golden.last)
-            << golden.chunk_tokens;
-        EXPECT_EQ(format_digest(chain("llama|bf16", tokens, golden.chunk_tokens,
-                                      sha256_compress_portable)
-                                    .back()),
+        EXPECT_EQ(format_digest(chain("llama|bf16", tokens, golden.chunk_tokens).back()),
                   golden.last)
+            << golden.chunk_tokens;
+        EXPECT_EQ(
+            format_digest(
+                chain("llama|bf16", tokens, golden.chunk_tokens, sha256_compress_portable).back()),
+            golden.last)
             << golden.chunk_tokens;
     }
 }

@@ -14,15 +14,16 @@ using E = AllocationEvent;
 // The table written out a second time, by hand: every pair that is not here must be refused.
 TEST(AllocationState, EveryPairIsAnEdgeOrRefused) {
     const std::set<std::tuple<S, E, S>> expected = {
-        {S::Reserved, E::Abort, S::Free},          {S::Reserved, E::Send, S::Committing},
-        {S::Committing, E::Committed, S::Ready},   {S::Committing, E::Refused, S::Free},
-        {S::Committing, E::Lost, S::Quarantined},  {S::Quarantined, E::Committed, S::Ready},
-        {S::Quarantined, E::Refused, S::Free},     {S::Ready, E::Retire, S::Retiring},
+        {S::Reserved, E::Abort, S::Free},         {S::Reserved, E::Send, S::Committing},
+        {S::Committing, E::Committed, S::Ready},  {S::Committing, E::Refused, S::Free},
+        {S::Committing, E::Lost, S::Quarantined}, {S::Quarantined, E::Committed, S::Ready},
+        {S::Quarantined, E::Refused, S::Free},    {S::Ready, E::Retire, S::Retiring},
         {S::Retiring, E::Reclaim, S::Free},
     };
     std::set<std::tuple<S, E, S>> found;
     for (S from : {S::Free, S::Reserved, S::Committing, S::Quarantined, S::Ready, S::Retiring})
-        for (E event : {E::Abort, E::Send, E::Committed, E::Refused, E::Lost, E::Retire, E::Reclaim})
+        for (E event :
+             {E::Abort, E::Send, E::Committed, E::Refused, E::Lost, E::Retire, E::Reclaim})
             if (auto to = next_state(from, event))
                 found.insert({from, event, *to});
     EXPECT_EQ(found, expected);

@@ -67,13 +67,16 @@ TEST(Numa, UnknownOwnNodeIsARefusalLikeAnother) {
 
 TEST(Numa, ImpossibleNodeIsAnArgumentError) {
     int bound = -2;
-    EXPECT_EQ(bind_memory(nullptr, 0, wire::Numa::Auto, -2, fake(0, 0, &bound)).error().code, EINVAL);
-    EXPECT_EQ(bind_memory(nullptr, 0, wire::Numa::Auto, 5000, fake(0, 0, &bound)).error().code, EINVAL);
+    EXPECT_EQ(bind_memory(nullptr, 0, wire::Numa::Auto, -2, fake(0, 0, &bound)).error().code,
+              EINVAL);
+    EXPECT_EQ(bind_memory(nullptr, 0, wire::Numa::Auto, 5000, fake(0, 0, &bound)).error().code,
+              EINVAL);
 }
 
 // The real call: node 0 exists everywhere that binding works; a node far out never does.
 TEST(Numa, TheSystemCallBindsOrIsReportedTruly) {
-    void *memory = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     auto binding = bind_memory(memory, 1 << 20, wire::Numa::Auto, 0);
     ASSERT_TRUE(binding);

@@ -37,7 +37,8 @@ PageRun reserve_one(PageAllocator &allocator, uint64_t length) {
 
 TEST(PageAllocator, RefusesSizesThatDoNotFitTogether) {
     using Config = PageAllocator::Config;
-    const Config good{.capacity_bytes = 4 * kMiB, .segment_bytes = 2 * kMiB, .page_bytes = 64 * kKiB};
+    const Config good{
+        .capacity_bytes = 4 * kMiB, .segment_bytes = 2 * kMiB, .page_bytes = 64 * kKiB};
     EXPECT_TRUE(PageAllocator::create(good));
     auto expect_refused = [&](auto change) {
         Config bad = good;
@@ -221,14 +222,14 @@ TEST(PageAllocator, ApplyAllChangesAllOrNothing) {
 
     std::vector<RunStatus> statuses(3);
     EXPECT_EQ(pool->apply(E::Refused, twice, statuses), 2u);
-    EXPECT_EQ(statuses,
-              (std::vector{RunStatus::Ok, RunStatus::Ok, RunStatus::NotFound}));
+    EXPECT_EQ(statuses, (std::vector{RunStatus::Ok, RunStatus::Ok, RunStatus::NotFound}));
 }
 
 // A model that remembers every page: no two live runs share one, none leaves its segment, and the
 // books equal the sum over the live runs after every step.
 TEST(PageAllocator, RandomLivesNeverOverlapAndTheBooksAgree) {
-    constexpr E kEvents[] = {E::Abort, E::Send, E::Committed, E::Refused, E::Lost, E::Retire, E::Reclaim};
+    constexpr E kEvents[] = {E::Abort, E::Send,   E::Committed, E::Refused,
+                             E::Lost,  E::Retire, E::Reclaim};
     for (uint32_t seed = 1; seed <= 8; ++seed) {
         std::mt19937 random(seed);
         constexpr uint64_t kPage = 4 * kKiB, kSegment = 256 * kKiB, kCapacity = 900 * kKiB;

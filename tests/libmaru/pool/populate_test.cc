@@ -175,10 +175,10 @@ TEST(Populator, PopulatesSegmentsInOrderAndTellsTheEnd) {
 TEST(Populator, ShortageLeavesThePoolSmallerAndKeepsTheReason) {
     FakeMemory memory;
     memory.free_bytes = 300 * kMiB;
-    Populator populator(8, {},
-                        {.open = [](uint32_t) { return made_up(16 * kMiB); },
-                         .ready = [](uint32_t, uint64_t) {}},
-                        memory);
+    Populator populator(
+        8, {},
+        {.open = [](uint32_t) { return made_up(16 * kMiB); }, .ready = [](uint32_t, uint64_t) {}},
+        memory);
     ASSERT_TRUE(populator.start());
     ASSERT_TRUE(populator.wait(60s));
     EXPECT_EQ(populator.progress().result.code, ENOMEM);
@@ -253,7 +253,10 @@ TEST(Populator, RealMemoryIsResidentWhenReady) {
     const MemoryRange range{segment->data(), kBytes};
     std::vector<uint64_t> resident;
     Populator populator(1, {.margin_bytes = kMiB},
-                        {.open = [&](uint32_t) { return PopulateRange{segment->data(), kBytes}; },
+                        {.open =
+                             [&](uint32_t) {
+                                 return PopulateRange{segment->data(), kBytes};
+                             },
                          .ready =
                              [&](uint32_t, uint64_t usable) {
                                  resident.push_back(memory->backing({&range, 1}).resident_bytes);

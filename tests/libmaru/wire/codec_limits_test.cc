@@ -3,8 +3,8 @@
 
 #include "libmaru/wire/capabilities.h"
 #include "libmaru/wire/codec.h"
-#include "libmaru/wire/maru.capnp.h"
 #include "libmaru/wire/frame_builder.h"
+#include "libmaru/wire/maru.capnp.h"
 #include "tests/libmaru/wire/samples.h"
 
 namespace maru::wire {
@@ -82,8 +82,10 @@ TEST_F(CodecLimits, OneItemMoreIsTooLarge) {
     const size_t n = kMaxBatchItems + 1;
     refused(CommitRequest{1, 1, sampler_.records<CommitItem>(n)}, Status::TooLarge,
             {"items", "1025", "1024"});
-    refused(RepublishRequest{sampler_.records<RepublishItem>(n)}, Status::TooLarge, {"items", "1024"});
-    refused(AttachLeasesRequest{sampler_.records<LeaseItem>(n)}, Status::TooLarge, {"items", "1024"});
+    refused(RepublishRequest{sampler_.records<RepublishItem>(n)}, Status::TooLarge,
+            {"items", "1024"});
+    refused(AttachLeasesRequest{sampler_.records<LeaseItem>(n)}, Status::TooLarge,
+            {"items", "1024"});
     refused(HeartbeatRequest{sampler_.records<PoolGauge>(n)}, Status::TooLarge, {"gauges", "1024"});
     refused(ProbeRequest{1, sampler_.records<Digest>(kMaxProbeKeys + 1), {}, false},
             Status::TooLarge, {"keys", "2049", "2048"});
@@ -144,15 +146,25 @@ TEST_F(CodecLimits, TextsHaveAShortestAndALongest) {
 
 TEST_F(CodecLimits, TextsAreUtf8WithoutNul) {
     const std::string_view bad[] = {
-        std::string_view("a\0b", 3), "\x80", "\xc0\x80", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80",
-        "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "12345678\xc3",
+        std::string_view("a\0b", 3),
+        "\x80",
+        "\xc0\x80",
+        "\xc3",
+        "\xe0\x80\x80",
+        "\xed\xa0\x80",
+        "\xf0\x80\x80\x80",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80",
+        "\xff",
+        "12345678\xc3",
         std::string_view("12345678\0", 9),
     };
     for (std::string_view text : bad)
         refused(RegisterNamespaceRequest{text}, Status::InvalidArgument, {"text", "UTF-8"});
-    for (std::string_view text : {"a", "\xc3\xa4", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x98\x80",
-                                  "\xf4\x8f\xbf\xbf", "12345678\xc3\xa4"
-                                                      "12345678"})
+    for (std::string_view text :
+         {"a", "\xc3\xa4", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf",
+          "12345678\xc3\xa4"
+          "12345678"})
         passes(RegisterNamespaceRequest{text});
 }
 
@@ -195,7 +207,8 @@ TEST_F(CodecLimits, RepliesAreCheckedTheSameWay) {
     refused_reply(StatusOnly{status, "", 0}, {"status", "99"});
     refused_reply(AcquireReply{sampler_.records<AcquireResult>(kMaxBatchItems + 1)}, {"1025"});
     refused_reply(ProbeReply{kMaxProbeKeys + 1, {}, ProbeReason::None}, {"prefix", "2048"});
-    refused_reply(ProbeReply{0, sampler_.records<uint8_t>(257), ProbeReason::None}, {"bitmap", "256"});
+    refused_reply(ProbeReply{0, sampler_.records<uint8_t>(257), ProbeReason::None},
+                  {"bitmap", "256"});
     refused_reply(ItemStatusReply{sampler_.records<Status>(2), sampler_.records<Id>(1)},
                   {"replicas"});
     ListReply list;

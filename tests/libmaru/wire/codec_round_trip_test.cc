@@ -117,8 +117,8 @@ TEST(CodecRoundTrip, DecodedSpansLieInTheFrame) {
     const auto frame = *encoder.request({1, 2, 3, probe});
     const Request *back = decoder.request(frame);
     ASSERT_TRUE(back);
-    const auto *keys = reinterpret_cast<const std::byte *>(
-        std::get<ProbeRequest>(back->body).keys.data());
+    const auto *keys =
+        reinterpret_cast<const std::byte *>(std::get<ProbeRequest>(back->body).keys.data());
     EXPECT_GE(keys, frame.data());
     EXPECT_LE(keys + 5 * sizeof(Digest), frame.data() + frame.size());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(keys) % 8, 0u);

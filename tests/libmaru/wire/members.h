@@ -40,9 +40,9 @@ inline constexpr size_t kMembers<ListReply> = 2;
 template <typename T>
 constexpr auto members(T &v) {
     constexpr size_t n = kMembers<std::remove_const_t<T>>;
-#define MARU_TEST_MEMBERS(N, ...)    \
-    if constexpr (n == N) {          \
-        auto &[__VA_ARGS__] = v;     \
+#define MARU_TEST_MEMBERS(N, ...)     \
+    if constexpr (n == N) {           \
+        auto &[__VA_ARGS__] = v;      \
         return std::tie(__VA_ARGS__); \
     } else
     MARU_TEST_MEMBERS(1, a)

@@ -86,7 +86,8 @@ class Sampler {
             value = static_cast<T>(++next_ % 100 + 1);
             if constexpr (sizeof(T) == 8)
                 value |= T{0x0102030405060700};
-        } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {
+        } else if constexpr (std::is_same_v<T, std::string> ||
+                             std::is_same_v<T, std::string_view>) {
             value = texts_.emplace_back("t\xc3\xa4xt-" + std::to_string(++next_));
         } else if constexpr (IsSpan<T>::value) {
             value = records<std::remove_const_t<typename T::element_type>>(3);
