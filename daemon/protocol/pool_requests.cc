@@ -186,6 +186,12 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
             effects.create_segment(ref, {pool->bytes_of(request.segment), pool->huge_pages});
         return;
     }
+    if (segment.forgotten) {
+        if (defer(call, segment.waiters) &&
+            std::exchange(segment.state, SegmentState::Proving) != SegmentState::Proving)
+            effects.prove_segment(ref);
+        return;
+    }
     reply(call, wire::SegmentReply{pool->bytes_of(request.segment), segment.huge},
           std::span(&ref, 1));
 }

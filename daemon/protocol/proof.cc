@@ -127,7 +127,31 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
             drop(*pool, ref.segment);
             break;
     }
-    conclude_proof(*pool);
+    if (segment.forgotten)
+        conclude_forgotten(*pool, ref.segment);
+    if (pool->proving())
+        conclude_proof(*pool);
+}
+
+// Whoever waits for a forgotten segment gets it anew once nothing maps the old file any more.
+void Service::Impl::conclude_forgotten(Pool &pool, uint32_t number) {
+    Segment &segment = pool.segments[number];
+    std::vector<Waiter> waiters = std::exchange(segment.waiters, {});
+    if (pool.state == PoolState::Open && segment.state == SegmentState::Proven) {
+        segment = Segment{};
+        if (waiters.empty())
+            return;
+        segment.waiters = std::move(waiters);
+        segment.state = SegmentState::Creating;
+        effects.create_segment({pool.id, number}, {pool.bytes_of(number), pool.huge_pages});
+        return;
+    }
+    for (const Waiter &waiter : waiters)
+        refuse(waiter, wire::Status::Busy,
+               pool.state == PoolState::Open
+                   ? "the segment's file of before the restart of marud is still mapped or pinned: "
+                     "unmap it everywhere, then ask again"
+                   : "the pool is closing: no segment is granted any more");
 }
 
 void Service::Impl::drop(Pool &pool, uint32_t segment) {

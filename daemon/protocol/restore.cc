@@ -43,8 +43,8 @@ void Service::Impl::save(const Session &session) {
             bool made =
                 segment.state != SegmentState::None && segment.state != SegmentState::Creating &&
                 segment.state != SegmentState::Proven && segment.state != SegmentState::Refused;
-            bool unsealed =
-                segment.state == SegmentState::Created || segment.state == SegmentState::Sealing;
+            bool unsealed = segment.state == SegmentState::Created ||
+                            segment.state == SegmentState::Sealing || segment.forgotten;
             saved.segments.push_back({made, made && !unsealed, segment.huge, segment.identity});
         }
     }
@@ -215,6 +215,18 @@ void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
                                       std::span(ids).first(request.items.size())});
 }
 
+// What the same item holds already, told before a connection was lost in the middle of the restore.
+uint64_t Service::Impl::leases_told(const Session &session, NamespaceIndex ns, PoolIndex pool,
+                                    const wire::CommitItem &item) const {
+    std::vector<Directory::ReplicaView> known;
+    directory.find_object(ns, item.key, known);
+    for (const Directory::ReplicaView &replica : known)
+        if (replica.pool == pool && replica.offset == item.offset &&
+            replica.name.generation == item.generation)
+            return directory.lease_count(session.holder, replica.name);
+    return 0;
+}
+
 wire::Status Service::Impl::republish_item(Session &session, const wire::RepublishItem &item,
                                            wire::Id *ret_replica) {
     NamespaceIndex ns = 0;
@@ -230,27 +242,34 @@ wire::Status Service::Impl::republish_item(Session &session, const wire::Republi
         return wire::Status::InvalidArgument;
     if (item.item.length != session.object_bytes)
         return wire::Status::Incompatible;
-    if (item.lease_count > leases_left(session))
+    if (item.lease_count > leases_left(session) &&
+        item.lease_count > leases_left(session) + leases_told(session, ns, pool->index, item.item))
         return wire::Status::Quota;
     wire::CommitResult result = directory.republish(ns, pool->index, item.item, item.retiring != 0);
     if (result.status != wire::Status::Ok)
         return result.status;
     wire::ReplicaName name{result.replica, item.item.generation};
-    if (item.lease_count) {
-        wire::Status status = directory.set_lease(session.holder, name, item.lease_count,
-                                                  static_cast<uint32_t>(now / kSecond));
-        if (status != wire::Status::Ok)
-            return status;  // no room for the lease: published, and without it only a later hit
-    } else if (item.retiring) {
-        session.reclaimable[name.replica] = {name.generation, pool->index};
+    // Also for none: a reader may have finished since it was told before.
+    wire::Status status = directory.set_lease(session.holder, name, item.lease_count,
+                                              static_cast<uint32_t>(now / kSecond));
+    if (status != wire::Status::Ok) {
+        // Never published without the leases of its readers: its owner would reclaim under them.
+        directory.retire(name, session.holder);
+        directory.reclaim(name, session.holder);
+        return status;
     }
+    if (item.retiring && !item.lease_count)
+        session.reclaimable[name.replica] = {name.generation, pool->index};
+    else
+        session.reclaimable.erase(name.replica);
     *ret_replica = result.replica;
     return wire::Status::Ok;
 }
 
 // A segment that SegmentMapped was not answered for, or that its worker did not pass again, is one
-// the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it
-// anew.
+// the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it anew.
+// A forked child or a page pin may still be on the old file, and the pool is charged only once: so it
+// is proven first. One that marud has no descriptor of cannot be: the worker's word is all there is.
 void Service::Impl::forget_unmapped_segments(Session &session) {
     for (PoolIndex index : session.pools) {
         Pool &pool = *pools.at(index);
@@ -258,9 +277,13 @@ void Service::Impl::forget_unmapped_segments(Session &session) {
             Segment &segment = pool.segments[i];
             if (segment.state == SegmentState::Granted && segment.held)
                 continue;
-            if (segment.held)
-                effects.drop_segment({pool.id, i});
-            segment = Segment{};
+            if (segment.held) {
+                segment.forgotten = true;
+                segment.state = SegmentState::Proving;
+                effects.prove_segment({pool.id, i});
+            } else {
+                segment = Segment{};
+            }
         }
     }
 }

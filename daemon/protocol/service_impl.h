@@ -145,6 +145,8 @@ struct Service::Impl {
                  bool alive);
     void on(Call &call, const wire::AttachPoolRequest &request);
     void on(Call &call, const wire::RepublishRequest &request);
+    uint64_t leases_told(const Session &session, NamespaceIndex ns, PoolIndex pool,
+                         const wire::CommitItem &item) const;
     wire::Status republish_item(Session &session, const wire::RepublishItem &item,
                                 wire::Id *ret_replica);
     void forget_unmapped_segments(Session &session);
@@ -231,6 +233,7 @@ struct Service::Impl {
     void orphan(Session &session);
     void advance_proof(Pool &pool);
     void conclude_proof(Pool &pool);
+    void conclude_forgotten(Pool &pool, uint32_t number);
     void on_segment_proven(SegmentRef ref, Proof proof);
     void drop(Pool &pool, uint32_t segment);
     void remove_pool(Pool &pool);

@@ -30,7 +30,7 @@ enum class SegmentState : uint8_t {
     Created,   // its worker may map it; nothing may be committed into it
     Sealing,   // seal_segment asked
     Granted,   // sealed against new writers: commits may lie in it
-    // The end, in this order; a pool with one of these never opens again.
+    // The end, in this order: of the pool, or of a forgotten segment, which is then made anew.
     Proving,      // prove_segment asked
     StillMapped,  // answered so: asked again
     Proven,       // dropped
@@ -41,8 +41,10 @@ struct Segment {
     SegmentState state = SegmentState::None;
     bool held = false;  // marud has its descriptor
     bool huge = false;
+    bool forgotten = false;  // unmapped by its worker over a restart; others may still map it
     SegmentIdentity identity;
-    std::vector<Waiter> waiters;  // GrantSegment while Creating, SegmentMapped while Sealing
+    // GrantSegment while Creating or forgotten, SegmentMapped while Sealing.
+    std::vector<Waiter> waiters;
 };
 
 enum class PoolState : uint8_t {

@@ -101,7 +101,9 @@ struct AttachRequest {
 // (Incompatible). Each descriptor must be a segment that SegmentMapped was answered Ok for, with
 // its seals, its size and the file that marud recorded; one that is not is InvalidArgument naming
 // it, and none of the packet is adopted. A segment that SegmentMapped was not answered for is not
-// passed: forget it (unmap, close), and ask GrantSegment for it again after AttachDone. Segments
+// passed. It may have been sealed all the same: ask SegmentMapped again after AttachDone, and on
+// InvalidArgument forget it (unmap, close) and ask GrantSegment for it anew; Busy there means that
+// somebody (a forked child, I/O in flight) is still on the old file: ask again later. Segments
 // that marud still holds may be passed; they change nothing. At most kMaxDescriptors a packet.
 struct AttachPoolRequest {
     Id pool = 0;

@@ -386,5 +386,28 @@ TEST_P(NoStore, AMarudKilledBetweenSealAndRecordBelievesTheSeal) {
     EXPECT_EQ(republish({{item(1, 0, 1), ns_one, 0, 0}}).statuses, std::vector{Status::Ok});
 }
 
+// The connection is lost before AttachDone, so the worker tells everything again; meanwhile a reader
+// may have finished.
+TEST_P(RestartTest, LeasesToldAgainAreNotCountedTwice) {
+    world.config.max_leases_per_session = 4;
+    for (uint32_t leases : {3u, 3u, 0u}) {
+        if (leases == 3 && world.service->counters().leases == 0)
+            world.restart(store());
+        else
+            worker.vanish();
+        worker.attach(1, "a", 4).as<wire::AttachReply>();
+        ns_one = worker.name("one");
+        worker.describe(ns_one);
+        if (!store()) {
+            EXPECT_EQ(attach_pool({descriptor()}).status, Status::Ok);
+        }
+        EXPECT_EQ(republish({{item(1, 0, 1), ns_one, leases, 0}}).statuses,
+                  std::vector{Status::Ok});
+        EXPECT_EQ(world.service->counters().leases, leases);
+    }
+    EXPECT_EQ(republish({{item(2, 1, 2), ns_one, 5, 0}}).statuses, std::vector{Status::Quota});
+    EXPECT_EQ(world.service->counters().replicas, 1u);  // not published without its leases
+}
+
 }  // namespace
 }  // namespace maru::test
