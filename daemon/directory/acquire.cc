@@ -51,6 +51,9 @@ uint32_t Directory::acquire(HolderIndex reader, NamespaceIndex ns,
             (void)impl.take_leases(reader, of_key.first(found), now_s);
         if (status == Status::Ok)
             status = impl.take_leases(reader, of_key, now_s);
+        if (status == Status::Ok && MARU_MUTANT(AcquireWithoutLease))
+            for (const AcquireResult &item : of_key)
+                impl.release_one(reader, wire::id_number(item.replica) - 1);
         if (status == Status::Ok) {
             taken += static_cast<uint32_t>(per_key);
             continue;

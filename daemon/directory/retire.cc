@@ -85,7 +85,7 @@ Status Directory::retire(const wire::ReplicaName &name, HolderIndex owner) {
         return Status::Denied;
     if (replica.state == ReplicaState::Ready)
         impl.retire(named.slot);
-    return replica.leases ? Status::Pending : Status::Ok;
+    return replica.leases && !MARU_MUTANT(RetireIgnoresReaders) ? Status::Pending : Status::Ok;
 }
 
 Status Directory::reclaim(const wire::ReplicaName &name, HolderIndex owner) {

@@ -38,6 +38,8 @@ void Service::Impl::hide(Session &session) {
 }
 
 void Service::Impl::show(Session &session) {
+    if (MARU_MUTANT(RestartLosesHits) && wire::id_epoch(session.id) != config.epoch)
+        return;
     for (PoolIndex index : session.pools) {
         Pool &pool = *pools.at(index);
         pool.visible = true;

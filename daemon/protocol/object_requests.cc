@@ -106,9 +106,10 @@ void Service::Impl::on(Call &call, const wire::ResolveRequest &request) {
             // It may still be on its way, over the connection that this session was opened over.
             commit_results[i] = {0, wire::Status::Unknown, 0};
         } else {
-            // Its connection is closed, and what that had not delivered is dropped: from now on
-            // this id is refused, so that the answer stays true.
-            session.ledger.record_absent(op);
+            // Its connection is closed, and what that had not delivered is dropped: from now on this
+            // id is refused, so that the answer stays true.
+            if (!MARU_MUTANT(AbsentNotKept))
+                session.ledger.record_absent(op);
             commit_results[i] = {0, wire::Status::Absent, 0};
         }
     }

@@ -355,7 +355,7 @@ void Service::Impl::force_pool(Call &call, Pool &pool) {
 
 // After leases have ended: whoever forced a pool closed may have waited for that.
 void Service::Impl::answer_forced_closes() {
-    if (!forced_closes)
+    if (!forced_closes || MARU_MUTANT(ForcedCloseUnanswered))
         return;
     pools.each([&](Pool &pool) {
         if (pool.drain_waiters.empty() || directory.pool_leases(pool.index))

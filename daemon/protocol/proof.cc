@@ -120,7 +120,8 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
             drop(*pool, ref.segment);
             break;
         case Proof::StillMapped:
-            segment.state = SegmentState::StillMapped;
+            segment.state = MARU_MUTANT(MappedCountsAsProven) ? SegmentState::Proven
+                                                              : SegmentState::StillMapped;
             break;
         case Proof::Refused:
             segment.state = SegmentState::Refused;

@@ -277,7 +277,10 @@ void Service::Impl::forget_unmapped_segments(Session &session) {
             Segment &segment = pool.segments[i];
             if (segment.state == SegmentState::Granted && segment.held)
                 continue;
-            if (segment.held) {
+            if (segment.held && MARU_MUTANT(ForgottenWithoutProof)) {
+                effects.drop_segment({pool.id, i});
+                segment = Segment{};
+            } else if (segment.held) {
                 segment.forgotten = true;
                 segment.state = SegmentState::Proving;
                 effects.prove_segment({pool.id, i});

@@ -46,6 +46,8 @@ bool Service::Impl::engine_and_token_fit(const Call &call, const wire::Token &to
 }
 
 bool Service::Impl::same_process(const Session &session, const Peer &peer) const {
+    if (MARU_MUTANT(TokenOfAnyProcess))
+        return true;
     if (session.uid != peer.uid)
         return false;
     if (!was_recorded(session))
@@ -148,6 +150,8 @@ bool Service::Impl::claim_engine(const Call &call, uint32_t uid, std::string_vie
     if (!holder)
         return true;
     bool expected_back = now < expected_back_until;
+    if (MARU_MUTANT(TwoWorkersOfAnEngine))
+        return true;
     if (may_claim(holder->state, expected_back) == Claim::Busy) {
         std::string message = "engine '" + std::string(engine) + "' is held by " + person(*holder) +
                               ", " + session_state_name(holder->state) + " since " +
