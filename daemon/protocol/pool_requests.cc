@@ -283,6 +283,7 @@ void Service::Impl::on_segment_sealed(SegmentRef ref, const Result<void> &result
             refuse(waiter, wire::Status::Internal, message);
     } else {
         segment.state = SegmentState::Granted;
+        segment.sealed = true;
         save(*pool->owner);
         if (!MARU_MUTANT(CommitBeforeMapped))
             directory.grant_segment(pool->index, ref.segment);

@@ -43,9 +43,8 @@ void Service::Impl::save(const Session &session) {
             bool made =
                 segment.state != SegmentState::None && segment.state != SegmentState::Creating &&
                 segment.state != SegmentState::Proven && segment.state != SegmentState::Refused;
-            bool unsealed = segment.state == SegmentState::Created ||
-                            segment.state == SegmentState::Sealing || segment.forgotten;
-            saved.segments.push_back({made, made && !unsealed, segment.huge, segment.identity});
+            saved.segments.push_back(
+                {made, made && segment.sealed, segment.huge, segment.identity});
         }
     }
     effects.save_session(record);
@@ -96,7 +95,8 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
             segment.identity = saved.segments[i].identity;
             segment.held =
                 std::find(held.begin(), held.end(), SegmentRef{saved.pool, i}) != held.end();
-            if (saved.segments[i].sealed)
+            segment.sealed = saved.segments[i].sealed;
+            if (segment.sealed)
                 segment.state = SegmentState::Granted;
             else if (saved.segments[i].created || segment.held)
                 segment.state = SegmentState::Created;
@@ -193,6 +193,7 @@ void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
         segment.held = true;
         // Sealed and recorded as created only: marud died between the seal and its record.
         segment.state = SegmentState::Granted;
+        segment.sealed = true;
         directory.grant_segment(pool->index, request.first_segment + i);
     }
     ok(call);

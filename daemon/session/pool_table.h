@@ -41,6 +41,7 @@ struct Segment {
     SegmentState state = SegmentState::None;
     bool held = false;  // marud has its descriptor
     bool huge = false;
+    bool sealed = false;     // FUTURE_WRITE, once and for all: whatever `state` becomes later
     bool forgotten = false;  // unmapped by its worker over a restart; others may still map it
     SegmentIdentity identity;
     // GrantSegment while Creating or forgotten, SegmentMapped while Sealing.

@@ -45,7 +45,7 @@ void Truth::on_daemon_death() {
             session->token_known = false;
     }
     for (auto &[id, pool] : pools_) {
-        pool.closing = pool.unsure = pool.finishing = false;
+        pool.closing = pool.unsure = pool.forced = pool.finishing = false;
         // Pages know their generations, marud only what it is told: a liar may tell it less.
         pool.last_generation.clear();
     }

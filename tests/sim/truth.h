@@ -98,6 +98,7 @@ class Truth {
         uint32_t page_bytes = 0, segments = 0;
         std::vector<bool> granted;
         bool closing = false;
+        bool forced = false;  // a forced close was asked for, and is not taken back
         bool finishing = false;
         bool unsure = false;  // a close was asked for; what it did is not known yet
         std::map<uint64_t, uint64_t> last_generation;  // of pages, by offset

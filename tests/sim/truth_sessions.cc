@@ -49,11 +49,11 @@ void Truth::on_request(Link &link, const wire::Request &request) {
     Session *session = session_of(link);
     if (!session)
         return;
-    session->heard = world_.now();
     if (const auto *close = std::get_if<wire::ClosePoolRequest>(&request.body)) {
         auto pool = pools_.find(close->pool);
         if (pool != pools_.end() && pool->second.owner == session) {
             pool->second.unsure = true;
+            pool->second.forced |= close->phase == wire::ClosePhase::Force;
             pool->second.finishing |=
                 close->phase == wire::ClosePhase::Finish && pool->second.closing;
         }
@@ -93,7 +93,12 @@ void Truth::on_reply(Link &link, const wire::Request &request, const wire::Reply
                      "a request that needs a session was served without a living one");
         return;
     }
-    // Only a request that was served moves the watermark, so far as Truth relies on it.
+    // Only a request that was served proves life and moves the watermark, so far as Truth relies on
+    // it; and only one that was answered at once says when.
+    if (!std::holds_alternative<wire::GrantSegmentRequest>(request.body) &&
+        !std::holds_alternative<wire::SegmentMappedRequest>(request.body) &&
+        !std::holds_alternative<wire::ClosePoolRequest>(request.body))
+        session->heard = world_.now();
     session->watermark = std::max(session->watermark, request.acknowledged_op);
     session->operations.erase(session->operations.begin(),
                               session->operations.upper_bound(session->watermark));
@@ -319,7 +324,7 @@ void Truth::replied(Session &session, const Request &, const wire::ClosePoolRequ
     if (!done) {
         if (found != pools_.end() && found->second.owner == &session &&
             close.phase == wire::ClosePhase::Drain)
-            found->second.unsure = found->second.closing;
+            found->second.unsure = found->second.closing || found->second.forced;
         return;
     }
     if (found == pools_.end() && finished_.count({close.pool, &session}))

@@ -63,5 +63,21 @@ TEST_F(ForgottenSegment, IsForgottenAgainByTheNextLife) {
     EXPECT_TRUE(worker.call(wire::GrantSegmentRequest{pool, 0}).refused(wire::Status::Busy));
 }
 
+// Its pool was being finished when marud died: what was never sealed is not taken for sealed.
+TEST_F(ForgottenSegment, IsNotTakenForSealedAfterAnUnfinishedClose) {
+    EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
+    EXPECT_EQ(worker.call(wire::GrantSegmentRequest{pool, 0}).segments.size(), 1u);
+    world.mapped.insert({pool, 0});
+    EXPECT_EQ(worker.close_pool(pool, wire::ClosePhase::Drain).status, wire::Status::Ok);
+    EXPECT_EQ(worker.close_pool(pool, wire::ClosePhase::Finish).status, wire::Status::Busy);
+    worker.pool(1, 2);  // writes the record
+    world.restart(true);
+    worker.attach(1, "a");
+    wire::Id ns = worker.name("one");
+    worker.describe(ns);
+    EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
+    EXPECT_EQ(worker.commit_one(ns, 1, Client::item(pool, 1, 0, 1)).status, wire::Status::Conflict);
+}
+
 }  // namespace
 }  // namespace maru::test
