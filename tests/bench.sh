@@ -7,7 +7,7 @@
 #   tests/bench.sh --floors        the floors alone, without marud
 #   tests/bench.sh --no-setup      do not install packages
 #
-# Builds with optimisation below build-bench/. Figures of different machines do not compare: ratios do.
+# Builds with optimisation below build-release/, as demo.sh does. Figures of different machines do not compare: ratios do.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 setup=1 floors=0 arguments=()
@@ -31,12 +31,12 @@ while [ $# -gt 0 ]; do
     shift
 done
 cd "$top"
-[ $setup -eq 1 ] && tests/setup.sh tests
-build=build-bench
+[ $setup -eq 1 ] && tests/setup.sh demo
+build=build-release
 if [ ! -f $build/build.ninja ]; then
     cxx=g++ cc=gcc
     command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }
-    CXX=$cxx CC=$cc meson setup $build --buildtype=release -Dsim=false >/dev/null
+    CXX=$cxx CC=$cc meson setup $build --buildtype=release -Dtests=false -Dsim=false >/dev/null
 fi
 targets=(tests/bench/bench)
 [ $floors -eq 0 ] && targets+=(daemon/event/marud)

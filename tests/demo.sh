@@ -37,14 +37,14 @@ fi
 [ -z "$trace" ] || [ -r "$trace" ] || { echo "demo.sh: cannot read trace '$trace'" >&2; exit 2; }
 
 if [ -z "$build" ]; then
-    build=$top/build-demo
+    build=$top/build-release
     [ $setup -eq 1 ] && "$top/tests/setup.sh" demo
     if [ ! -f "$build/build.ninja" ]; then
-        meson setup "$build" "$top" -Dbuildtype=release -Dtests=false -Dsim=false >"$top/.demo-setup.log" 2>&1 ||
-            { cat "$top/.demo-setup.log" >&2; exit 1; }
-        rm -f "$top/.demo-setup.log"
+        cxx=g++ cc=gcc
+        command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }
+        CXX=$cxx CC=$cc meson setup "$build" "$top" --buildtype=release -Dtests=false -Dsim=false
     fi
-    ninja -C "$build" --quiet
+    ninja -C "$build"
 fi
 build=$(cd "$build" && pwd)
 replay=$build/tests/replay/maru-replay

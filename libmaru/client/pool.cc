@@ -194,7 +194,7 @@ Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
     }
 }
 
-// `again`: marud was restarted in between, or is away while nobody waits for us.
+// `again`: marud was restarted in between, is busy with it, or is away while nobody waits for us.
 Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     const bool background = populator_ != nullptr;
     UniqueFd fd;
@@ -220,7 +220,14 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
         session_.call_deadline(), false, {}, true);
     const std::string which = "segment " + std::to_string(index) + " of the pool";
     if (granted.code != 0) {
-        *again = background && (granted.code == ENOTCONN || granted.code == ETIMEDOUT);
+        // Busy: a restarted marud still proves that nobody maps the segment it made before.
+        const bool proving = granted.code == EBUSY;
+        *again = background && (proving || granted.code == ENOTCONN || granted.code == ETIMEDOUT);
+        if (*again && proving) {
+            lock.unlock();
+            const timespec pause{0, 10'000'000};
+            ::nanosleep(&pause, nullptr);
+        }
         return Error{granted.code, which + ": " + granted.message};
     }
     if (!fd)
