@@ -187,10 +187,12 @@ Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
     if (const auto &segment = segments_[index]; segment && base_[index])  // by open()
         return pool::PopulateRange{segment->data(), segment->bytes(), node_.load(),
                                    segment->huge()};
+    const bool background = populator_ != nullptr;
+    const TimeNs deadline = background ? kNever : session_.call_deadline();
     for (;;) {
         bool again = false;
         auto range = try_segment(index, &again);
-        if (range || !again || stop_)
+        if (range || !again || stop_ || now_ns() >= deadline)
             return range;
     }
 }
@@ -223,8 +225,8 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     if (granted.code != 0) {
         // Busy: a restarted marud still proves that nobody maps the segment it made before.
         const bool proving = granted.code == EBUSY;
-        *again = background && (proving || granted.code == ENOTCONN || granted.code == ETIMEDOUT);
-        if (*again && proving) {
+        *again = proving || (background && (granted.code == ENOTCONN || granted.code == ETIMEDOUT));
+        if (proving) {
             lock.unlock();
             const timespec pause{0, 10'000'000};
             ::nanosleep(&pause, nullptr);
