@@ -32,6 +32,7 @@ struct Reaper::State {
     std::deque<uint32_t> ready;  // uids with a job that may run now: taken in turn
     std::vector<Done> done;
     size_t threads = 0, idle = 0;
+    size_t starting = 0;  // threads made that have not taken the mutex yet
     bool stopping = false;
     UniqueFd event;
 
@@ -44,38 +45,43 @@ struct Reaper::State {
     }
     static void thread_main(std::shared_ptr<State> state);
     static void start_thread_if_needed(const std::shared_ptr<State> &state);
-    void run_one(std::unique_lock<std::mutex> &lock);
+    static void run_one(const std::shared_ptr<State> &state, std::unique_lock<std::mutex> &lock);
 };
 
-void Reaper::State::run_one(std::unique_lock<std::mutex> &lock) {
-    uint32_t uid = ready.front();
-    ready.pop_front();
-    UidQueue &queue = queues[uid];
+void Reaper::State::run_one(const std::shared_ptr<State> &state,
+                            std::unique_lock<std::mutex> &lock) {
+    uint32_t uid = state->ready.front();
+    state->ready.pop_front();
+    UidQueue &queue = state->queues[uid];
     queue.listed = false;
     Work work = std::move(queue.jobs.front());
     queue.jobs.pop_front();
     ++queue.running;
-    list_if_ready(uid, queue);
+    state->list_if_ready(uid, queue);
+    // This job may block for ever: whatever is ready now needs a thread other than this one.
+    start_thread_if_needed(state);
+    state->wake.notify_one();
     lock.unlock();
     Done result = work();
     work = nullptr;  // what it owned may block as well, so it goes here and not under the lock
     lock.lock();
-    UidQueue &after = queues[uid];
+    UidQueue &after = state->queues[uid];
     --after.running;
-    list_if_ready(uid, after);
+    state->list_if_ready(uid, after);
     if (after.jobs.empty() && after.running == 0)
-        queues.erase(uid);
+        state->queues.erase(uid);
     if (result) {
-        done.push_back(std::move(result));
-        ::eventfd_write(event.get(), 1);
+        state->done.push_back(std::move(result));
+        ::eventfd_write(state->event.get(), 1);
     }
 }
 
 void Reaper::State::thread_main(std::shared_ptr<State> state) {
     std::unique_lock lock(state->mutex);
+    --state->starting;
     for (;;) {
         if (!state->ready.empty()) {
-            state->run_one(lock);
+            run_one(state, lock);
             continue;
         }
         if (state->stopping)
@@ -92,13 +98,14 @@ void Reaper::State::thread_main(std::shared_ptr<State> state) {
 }
 
 void Reaper::State::start_thread_if_needed(const std::shared_ptr<State> &state) {
-    if (state->idle >= state->ready.size() || state->threads >= kThreads)
+    if (state->idle + state->starting >= state->ready.size() || state->threads >= kThreads)
         return;
     try {
         std::thread thread(thread_main, state);
         pthread_setname_np(thread.native_handle(), "marud-reaper");
         thread.detach();
         ++state->threads;
+        ++state->starting;
     } catch (const std::system_error &) {
         // The process may have no more threads: the ones there are take the job when they can; the
         // next submit tries again. With none at all the job would wait for ever.
@@ -158,6 +165,11 @@ bool Reaper::stop(int timeout_ms) {
     state_->wake.notify_all();
     return state_->ended.wait_for(lock, std::chrono::milliseconds(timeout_ms),
                                   [this] { return state_->threads == 0; });
+}
+
+size_t Reaper::idle() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->idle;
 }
 
 size_t Reaper::threads() const {

@@ -44,6 +44,7 @@ class Reaper {
     // their threads live on without touching this object.
     bool stop(int timeout_ms);
     size_t threads() const;  // for tests
+    size_t idle() const;     // for tests: threads that wait for work
 
   private:
     struct State;

@@ -84,6 +84,29 @@ TEST(Reaper, AStuckUidDoesNotDelayAnother) {
     EXPECT_EQ(gate.waiting(), static_cast<int>(3 * Reaper::kThreadsPerUid));
 }
 
+// One thread is idle and nobody else is there: the jobs behind a stuck one need threads of their own.
+TEST(Reaper, JobsBehindAStuckOneGetAnotherThread) {
+    for (int round = 0; round < 50; ++round) {
+        Reaper reaper;
+        bool first = false, other = false;
+        reaper.submit(1, [&]() -> Reaper::Done { return [&] { first = true; }; });
+        run_until(reaper, [&] { return first; });
+        while (reaper.idle() == 0)
+            std::this_thread::yield();
+        Gate gate;
+        for (size_t i = 0; i < Reaper::kThreadsPerUid; ++i)
+            reaper.submit(1, [&]() -> Reaper::Done {
+                gate.wait();
+                return nullptr;
+            });
+        gate.await(1);
+        reaper.submit(2, [&]() -> Reaper::Done { return [&] { other = true; }; });
+        run_until(reaper, [&] { return other; });
+        gate.open();
+        ASSERT_TRUE(reaper.stop(10'000));
+    }
+}
+
 TEST(Reaper, JobsOfOneUidThatDoNotBlockAllRun) {
     Reaper reaper;
     int done = 0;
