@@ -14,7 +14,8 @@ def junit_cases(path):
             if case.find("failure") is not None or case.find("error") is not None:
                 yield "failed", name, ""
             elif (skip := case.find("skipped")) is not None:
-                yield "skipped", name, " ".join((skip.get("message") or skip.text or "").split())
+                reason = skip.get("message") or skip.text or case.findtext("system-out") or suite.findtext("system-out")
+                yield "skipped", name, " ".join((reason or "").split())[-300:]
             else:
                 yield "passed", name, ""
 

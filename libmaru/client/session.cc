@@ -253,6 +253,9 @@ void Session::on_disconnected(int, std::string_view) {
         state_ = SessionState::Disconnected;
     next_attempt_ = std::max(next_attempt_, now_ns() + backoff_);
     next_heartbeat_ = kNever;
+    // Nobody reconnects for a client that closes: marud learns the rest from our exit.
+    if (closing_)
+        transport_.fail_all(ENOTCONN, "marud is away, and the client closes");
 }
 
 void Session::on_fenced(std::string_view why) {

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -271,10 +271,14 @@ void kill_marud_at_every_step(bool fdstore) {
                     marud.restart();
                 });
             });
+            const auto began = std::chrono::steady_clock::now();
             std::string error = life.run();
+            const auto took = std::chrono::steady_clock::now() - began;
             if (killer.joinable())
                 killer.join();
             ASSERT_EQ(error, "") << marud.log();
+            // marud was back at once: no call may have waited for its deadline of ten seconds.
+            ASSERT_LT(took, std::chrono::seconds(8));
             ASSERT_EQ(maru::test::wait_uncharged(marud.socket(), 5000), "") << marud.log();
         }
     }
