@@ -51,27 +51,46 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions &options) {
     if (::getrandom(session->token_.data(), session->token_.size(), 0) !=
         static_cast<ssize_t>(session->token_.size()))
         return Error{errno, "getrandom for a session token"};
-    auto socket = wire::connect_seqpacket(options.socket_path, deadline);
-    if (!socket)
-        return socket.error();
-    {
-        auto lock = session->lock();
-        session->transport_.adopt(std::move(*socket));
-        Restore restore(*session, lock, deadline);
-        auto result = restore.hello();
-        if (result.code == 0)
-            result = restore.open_session();
-        if (result.code != 0) {
-            session->transport_.disconnect(result.code, result.message);
-            return Error{result.code,
-                         "open session at '" + options.socket_path + "': " + result.message};
-        }
-        session->connections_ = 1;
-        session->transport_.set_open(true);
+    // The token stays the same: a marud that is restarted in the middle may have recorded the session.
+    for (bool first = true;; first = false) {
+        auto opened = session->try_open(deadline, first);
+        if (!opened)
+            return opened.error();
+        if (*opened)
+            break;
+        const timespec pause{0, kFirstBackoff};
+        ::nanosleep(&pause, nullptr);
     }
     if (auto started = session->start_thread(); !started)
         return started.error();
     return session;
+}
+
+// False: marud went away in the middle, and there is time to try again.
+Result<bool> Session::try_open(TimeNs deadline, bool first) {
+    const bool last = now_ns() + kFirstBackoff >= deadline;
+    auto socket = wire::connect_seqpacket(options_.socket_path, deadline);
+    if (!socket) {
+        if (first || last)
+            return socket.error();
+        return false;
+    }
+    auto guard = lock();
+    transport_.adopt(std::move(*socket));
+    Restore restore(*this, guard, deadline);
+    auto result = restore.hello();
+    if (result.code == 0)
+        result = restore.open_session();
+    if (result.code == 0) {
+        connections_ = 1;
+        transport_.set_open(true);
+        return true;
+    }
+    const bool lost = result.code == ENOTCONN && !transport_.connected();
+    transport_.disconnect(result.code, result.message);
+    if (lost && !last)
+        return false;
+    return Error{result.code, "open session at '" + options_.socket_path + "': " + result.message};
 }
 
 Result<void> Session::start_thread() {

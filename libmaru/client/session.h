@@ -173,6 +173,7 @@ class Session final : public Transport::Listener {
     void on_done(Op &op) override;
     void stamp(wire::Request &request) override;
 
+    Result<bool> try_open(TimeNs deadline, bool first);
     Result<void> start_thread();
     void io_loop();
     void reconnect(Lock &lock);
