@@ -39,8 +39,9 @@ done
 [ "$cxx" = clang++ ] && name=$name-clang
 if [ ${#suites[@]} -eq 0 ]; then
     suites=("${quick[@]}")
-    # A sanitizer changes neither the figures nor the sources.
-    [[ $name == *san* ]] && suites=(unit capi abi integration sim python demo)
+    # A sanitizer changes neither the figures nor the sources; the simulation has one thread.
+    [[ $name == *asan* ]] && suites=(unit capi abi integration sim python demo)
+    [[ $name == *tsan* ]] && suites=(unit capi abi integration python demo)
 fi
 has() { printf '%s\n' "${suites[@]}" | grep -qx -- "$1"; }
 
