@@ -99,16 +99,25 @@ int Worker::open() {
     client.role = MARU_ROLE_WORKER;
     client.timeout_ms = 10000;
     client.connect_ms = 20000;
-    if (int code = maru_client_open(&client, &client_); code < 0)
+    // marud may be between two lives just now: a supervisor would start the engine again.
+    int code = maru_client_open(&client, &client_);
+    for (int64_t deadline = monotonic_ns() + 10'000'000'000;
+         (code == -ECONNREFUSED || code == -ENOENT) && monotonic_ns() < deadline;) {
+        timespec pause{0, 5'000'000};
+        nanosleep(&pause, nullptr);
+        code = maru_client_open(&client, &client_);
+    }
+    if (code < 0)
         return fail("open client", code);
-    if (int code = maru_namespace_open(client_, options_.namespace_text().c_str(), &namespace_);
-        code < 0)
+    code = maru_namespace_open(client_, options_.namespace_text().c_str(), &namespace_);
+    if (code < 0)
         return fail("open namespace", code);
     maru_schema schema{};
     schema.size = sizeof schema;
     schema.object_bytes = block_;
     schema.format = "replay-block/1";
-    if (int code = maru_client_describe(client_, namespace_, &schema); code < 0)
+    code = maru_client_describe(client_, namespace_, &schema);
+    if (code < 0)
         return fail("describe", code);
     maru_pool_options pool{};
     pool.size = sizeof pool;
@@ -116,7 +125,7 @@ int Worker::open() {
     pool.page_bytes = options_.pool_page_bytes();
     pool.wait_populated = 1;  // the figures are those of a warm pool
     // The memory of a killed predecessor returns when its exit is proven, which takes a moment.
-    int code = maru_pool_open(client_, &pool, &pool_);
+    code = maru_pool_open(client_, &pool, &pool_);
     for (int64_t deadline = monotonic_ns() + 10'000'000'000;
          (code == -EDQUOT || code == -ENOSPC) && monotonic_ns() < deadline;) {
         timespec pause{0, 5'000'000};
