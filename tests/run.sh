@@ -2,7 +2,7 @@
 # Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                 all suites that are quick
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo lint
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces)
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
 #   tests/run.sh --clang         with clang++ instead of g++
@@ -13,7 +13,7 @@ set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 
-quick=(unit capi abi integration sim fuzz python bench demo lint)
+quick=(unit capi abi integration sim fuzz python bench demo soak lint)
 suites=()
 all=0 setup=1 name=build options=(-Dwerror=true -Db_lundef=false)
 cxx=g++ cc=gcc
@@ -41,8 +41,8 @@ done
 if [ ${#suites[@]} -eq 0 ]; then
     suites=("${quick[@]}")
     # A sanitizer changes neither the figures nor the sources; the simulation has one thread.
-    [[ $name == *asan* ]] && suites=(unit capi abi integration sim python demo)
-    [[ $name == *tsan* ]] && suites=(unit capi abi integration python demo)
+    [[ $name == *asan* ]] && suites=(unit capi abi integration sim python demo soak)
+    [[ $name == *tsan* ]] && suites=(unit capi abi integration python demo soak)
 fi
 has() { printf '%s\n' "${suites[@]}" | grep -qx -- "$1"; }
 
@@ -97,6 +97,12 @@ if has demo; then
         single demo-conversation tests/demo.sh --no-setup --build "$name" --trace ../shared/traces/mooncake_conversation.jsonl
         single demo-conversation-kill tests/demo.sh --no-setup --build "$name" --trace ../shared/traces/mooncake_conversation.jsonl --kill
     fi
+fi
+if has soak; then
+    seconds=20
+    [ "$all" -eq 0 ] || seconds=600
+    single soak "$name/tests/soak/maru-soak" --seconds $seconds
+    if [ "$all" -eq 1 ]; then single kills tests/soak/kills.sh "$name" 1000; fi
 fi
 if has lint; then single lint tests/lint.sh "$name"; fi
 
