@@ -64,6 +64,7 @@ int verb_retire(Context &);
 int verb_drain(Context &);
 int verb_reload(Context &);
 int verb_bench(Context &);
+int verb_doctor(Context &);
 int verb_version(Context &);
 
 }  // namespace maru::maructl

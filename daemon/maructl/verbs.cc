@@ -27,6 +27,8 @@ constexpr Verb kVerbs[] = {
     {"reload", "", 0, 0, 0, "Read marud's configuration again", verb_reload},
     {"bench", "", 0, 0, kCount, "Measure round trips to this marud and this host's copy rate",
      verb_bench},
+    {"doctor", "", 0, 0, 0, "Examine this host: what Maru lacks here, and what to do about it",
+     verb_doctor},
     {"version", "", 0, 0, 0, "Show the versions of maructl and marud", verb_version},
 };
 

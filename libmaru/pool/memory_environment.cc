@@ -1,69 +1,22 @@
 #include "libmaru/pool/memory_environment.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "libmaru/base/unique_fd.h"
+#include "libmaru/base/text_file.h"
 #include "libmaru/pool/segment.h"
 
 namespace maru::pool {
 
 namespace {
-
-// Files of /proc and /sys say nothing of their size; those read here are small, except smaps.
-std::optional<std::string> read_file(const std::string &path) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd)
-        return std::nullopt;
-    std::string text;
-    char buffer[4096];
-    for (;;) {
-        const ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return std::nullopt;
-        if (got == 0)
-            return text;
-        text.append(buffer, static_cast<size_t>(got));
-    }
-}
-
-std::optional<uint64_t> leading_number(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
-        text.remove_prefix(1);
-    uint64_t value = 0;
-    auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (failed != std::errc{} || end == text.data())
-        return std::nullopt;
-    return value;
-}
-
-// The number after `name` where a line has that word, as in "MemAvailable:   123 kB".
-std::optional<uint64_t> number_after(std::string_view text, std::string_view name) {
-    for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
-        const bool starts_word = at == 0 || text[at - 1] == '\n' || text[at - 1] == ' ';
-        if (starts_word)
-            return leading_number(text.substr(at + name.size()));
-    }
-    return std::nullopt;
-}
-
-std::optional<uint64_t> file_number(const std::string &path) {
-    auto text = read_file(path);
-    return text ? leading_number(*text) : std::nullopt;  // "max" is no number: no limit
-}
 
 void tighten(Headroom &headroom, uint64_t bytes, std::string where) {
     if (bytes < headroom.bytes)
@@ -72,11 +25,12 @@ void tighten(Headroom &headroom, uint64_t bytes, std::string where) {
 
 class SystemMemory final : public MemoryEnvironment {
   public:
-    explicit SystemMemory(std::string root) : root_(std::move(root)) {}
+    SystemMemory(const std::string &root, const std::string &process)
+        : root_(root), process_(root + "/proc/" + process) {}
 
     Headroom headroom(int node) override {
         Headroom headroom;
-        if (auto text = read_file(root_ + "/proc/meminfo"))
+        if (auto text = read_text_file(root_ + "/proc/meminfo"))
             if (auto kib = number_after(*text, "MemAvailable:"))
                 tighten(headroom, *kib * 1024, "host");
         if (node >= 0)
@@ -94,7 +48,7 @@ class SystemMemory final : public MemoryEnvironment {
   private:
     void tighten_by_node(Headroom &headroom, int node) {
         const std::string name = "node" + std::to_string(node);
-        auto text = read_file(root_ + "/sys/devices/system/node/" + name + "/meminfo");
+        auto text = read_text_file(root_ + "/sys/devices/system/node/" + name + "/meminfo");
         if (!text)
             return;
         auto free = number_after(*text, "MemFree:");
@@ -106,7 +60,7 @@ class SystemMemory final : public MemoryEnvironment {
     }
 
     void tighten_by_cgroups(Headroom &headroom) {
-        auto text = read_file(root_ + "/proc/self/cgroup");
+        auto text = read_text_file(process_ + "/cgroup");
         if (!text)
             return;
         for (std::string_view rest = *text; !rest.empty();) {
@@ -147,15 +101,15 @@ class SystemMemory final : public MemoryEnvironment {
             if (!path.empty() && path.back() == '/')
                 path.pop_back();
             const std::string folder = mount + path;
-            auto limit = file_number(folder + files.limit);
+            auto limit = read_number_file(folder + files.limit);
             if (files.soft_limit)
-                if (auto soft = file_number(folder + files.soft_limit))
+                if (auto soft = read_number_file(folder + files.soft_limit))
                     limit = std::min(limit.value_or(UINT64_MAX), *soft);
             if (limit) {
-                const uint64_t used = file_number(folder + files.usage).value_or(0);
+                const uint64_t used = read_number_file(folder + files.usage).value_or(0);
                 // A process that has read its model's weights is charged their page cache, up to its limit.
                 uint64_t cache = 0;
-                if (auto stat = read_file(folder + "/memory.stat"))
+                if (auto stat = read_text_file(folder + "/memory.stat"))
                     cache = std::min(number_after(*stat, files.cache).value_or(0), used);
                 const uint64_t held = used - cache;
                 tighten(headroom, *limit > held ? *limit - held : 0,
@@ -167,7 +121,7 @@ class SystemMemory final : public MemoryEnvironment {
         }
     }
 
-    const std::string root_;
+    const std::string root_, process_;
 };
 
 Backing SystemMemory::backing(std::span<const MemoryRange> ranges) {
@@ -180,7 +134,7 @@ Backing SystemMemory::backing(std::span<const MemoryRange> ranges) {
         spans.emplace_back(begin, begin + range.bytes);
     }
     std::sort(spans.begin(), spans.end());
-    std::FILE *file = std::fopen((root_ + "/proc/self/smaps").c_str(), "re");
+    std::FILE *file = std::fopen((process_ + "/smaps").c_str(), "re");
     if (!file)
         return backing;
     char line[512];
@@ -218,8 +172,9 @@ Backing SystemMemory::backing(std::span<const MemoryRange> ranges) {
 
 }  // namespace
 
-std::unique_ptr<MemoryEnvironment> system_memory(std::string root) {
-    return std::make_unique<SystemMemory>(std::move(root));
+std::unique_ptr<MemoryEnvironment> system_memory(const std::string &root,
+                                                 const std::string &process) {
+    return std::make_unique<SystemMemory>(root, process);
 }
 
 }  // namespace maru::pool

@@ -40,7 +40,9 @@ class MemoryEnvironment {
     virtual Backing backing(std::span<const MemoryRange> ranges) = 0;
 };
 
-// This machine. `root` is put before /proc and /sys, for tests.
-std::unique_ptr<MemoryEnvironment> system_memory(std::string root = "");
+// This machine. `root` is put before /proc and /sys, for tests; headroom() and backing() may be asked
+// of another process by its id.
+std::unique_ptr<MemoryEnvironment> system_memory(const std::string &root = "",
+                                                 const std::string &process = "self");
 
 }  // namespace maru::pool
