@@ -9,7 +9,8 @@ set -euo pipefail
 
 build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev liburing-dev libnuma-dev
     libdaxctl-dev libtomlplusplus-dev python3)
-test=(libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps)
+test=(libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
+    abigail-tools zsh fish)
 
 wanted=("${build[@]}")
 case "${1:-tests}" in

@@ -5,17 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/maructl/verb.h"
+#include "daemon/maructl/option.h"
 #include "libmaru/wire/records.h"
 
 namespace maru::maructl {
-
-struct CommandLine {
-    enum class Kind { Run, Help, Version };
-    Kind kind = Kind::Run;
-    const Verb *verb = nullptr;  // with Help: of this one, or of all
-    Options options;
-};
 
 // `words` without the program's name. An error's code is 0.
 Result<CommandLine> parse_command_line(std::span<const char *const> words);

@@ -27,6 +27,19 @@ const char *name(Scope scope) { return name_of(scope, {"worker", "host", "domain
         key, title, [](const row &r) -> Cell { return cell_##form(value); }, Form::form \
     }
 
+// The bytes of a Usage inside a row, for lists of values.
+#define USAGE(row)                                                                        \
+    FIELD(row, Bytes, "capacity_bytes", "capacity", r.usage.capacity_bytes),              \
+        FIELD(row, Bytes, "reserved_bytes", "reserved", r.usage.reserved_bytes),          \
+        FIELD(row, Bytes, "populated_bytes", "populated", r.usage.populated_bytes),       \
+        FIELD(row, Bytes, "allocated_bytes", "allocated", r.usage.allocated_bytes),       \
+        FIELD(row, Bytes, "ready_bytes", "ready", r.usage.ready_bytes),                   \
+        FIELD(row, Bytes, "ready_allocated_bytes", "ready, in pages",                     \
+              r.usage.ready_allocated_bytes),                                             \
+        FIELD(row, Bytes, "retiring_bytes", "retiring", r.usage.retiring_bytes),          \
+        FIELD(row, Bytes, "quarantined_bytes", "quarantined", r.usage.quarantined_bytes), \
+        FIELD(row, Bytes, "pinned_bytes", "pinned", r.usage.pinned_bytes)
+
 Cell cell_Id(wire::Id v) { return {Form::Id, v}; }
 Cell cell_Text(std::string_view v) { return {Form::Text, 0, std::string(v)}; }
 Cell cell_Bytes(uint64_t v) { return {Form::Bytes, v}; }
@@ -141,34 +154,17 @@ constexpr Column<StatusReply> kStatus[] = {
     FIELD(StatusReply, Bytes, "host_limit_bytes", "host limit", r.host_limit_bytes),
     FIELD(StatusReply, Bytes, "host_reserved_bytes", "host reserved", r.host_reserved_bytes),
     FIELD(StatusReply, Bytes, "unproven_bytes", "unproven", r.unproven_bytes),
-    FIELD(StatusReply, Bytes, "capacity_bytes", "capacity", r.usage.capacity_bytes),
-    FIELD(StatusReply, Bytes, "reserved_bytes", "reserved", r.usage.reserved_bytes),
-    FIELD(StatusReply, Bytes, "populated_bytes", "populated", r.usage.populated_bytes),
-    FIELD(StatusReply, Bytes, "allocated_bytes", "allocated", r.usage.allocated_bytes),
-    FIELD(StatusReply, Bytes, "ready_bytes", "ready", r.usage.ready_bytes),
-    FIELD(StatusReply, Bytes, "ready_allocated_bytes", "ready, in pages",
-          r.usage.ready_allocated_bytes),
-    FIELD(StatusReply, Bytes, "retiring_bytes", "retiring", r.usage.retiring_bytes),
-    FIELD(StatusReply, Bytes, "quarantined_bytes", "quarantined", r.usage.quarantined_bytes),
-    FIELD(StatusReply, Bytes, "pinned_bytes", "pinned", r.usage.pinned_bytes),
+    USAGE(StatusReply),
 };
 
 constexpr Column<UsageReply> kUsageReply[] = {
     FIELD(UsageReply, Bytes, "limit_bytes", "limit", r.limit_bytes),
-    FIELD(UsageReply, Bytes, "capacity_bytes", "capacity", r.usage.capacity_bytes),
-    FIELD(UsageReply, Bytes, "reserved_bytes", "reserved", r.usage.reserved_bytes),
-    FIELD(UsageReply, Bytes, "populated_bytes", "populated", r.usage.populated_bytes),
-    FIELD(UsageReply, Bytes, "allocated_bytes", "allocated", r.usage.allocated_bytes),
-    FIELD(UsageReply, Bytes, "ready_bytes", "ready", r.usage.ready_bytes),
-    FIELD(UsageReply, Bytes, "ready_allocated_bytes", "ready, in pages",
-          r.usage.ready_allocated_bytes),
-    FIELD(UsageReply, Bytes, "retiring_bytes", "retiring", r.usage.retiring_bytes),
-    FIELD(UsageReply, Bytes, "quarantined_bytes", "quarantined", r.usage.quarantined_bytes),
-    FIELD(UsageReply, Bytes, "pinned_bytes", "pinned", r.usage.pinned_bytes),
+    USAGE(UsageReply),
     FIELD(UsageReply, Count, "replicas", "replicas", r.usage.replicas),
     FIELD(UsageReply, Count, "leases", "leases", r.usage.leases),
 };
 
+#undef USAGE
 #undef FIELD
 
 }  // namespace

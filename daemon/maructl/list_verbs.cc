@@ -26,7 +26,7 @@ int list(Context &context, wire::ListKind kind, const char *plural, wire::Id nam
     const auto listed = for_each_row<Row>(client, kind, namespace_id, [&](const Row &row) {
         if (context.options.json)
             return write_object(json, row);
-        add_row(table, row);
+        add_row(table, row, context.options.exact);
         if (table.pending() >= kRowsPerPiece)
             table.flush(context.out);
     });

@@ -14,7 +14,9 @@ constexpr size_t kLongestCell = 72;
 
 }  // namespace
 
-std::string shown(const Cell &cell) {
+std::string shown(const Cell &cell, bool exact) {
+    if (exact && (cell.form == Cell::Form::Bytes || cell.form == Cell::Form::Milliseconds))
+        return std::to_string(cell.number);
     switch (cell.form) {
         case Cell::Form::Id:
             return id_text(cell.number);

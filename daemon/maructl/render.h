@@ -9,7 +9,8 @@
 
 namespace maru::maructl {
 
-std::string shown(const Cell &cell);  // for people: "1.5 GiB", "5m 3s"
+// For people: "1.5 GiB", "5m 3s"; exact: bytes and milliseconds as they are.
+std::string shown(const Cell &cell, bool exact = false);
 void write_cell(JsonWriter &json, const Cell &cell);
 
 template <typename Row>
@@ -41,17 +42,17 @@ Table make_table() {
 }
 
 template <typename Row>
-void add_row(Table &table, const Row &row) {
+void add_row(Table &table, const Row &row, bool exact = false) {
     std::vector<std::string> cells;
     for (const auto &column : columns(row))
         if (column.title)
-            cells.push_back(shown(column.get(row)));
+            cells.push_back(shown(column.get(row), exact));
     table.add_row(std::move(cells));
 }
 
 // "title  value" lines.
 template <typename Row>
-void write_values(std::ostream &out, const Row &row) {
+void write_values(std::ostream &out, const Row &row, bool exact = false) {
     size_t width = 0;
     for (const auto &column : columns(row))
         if (column.title)
@@ -60,7 +61,7 @@ void write_values(std::ostream &out, const Row &row) {
         if (column.title)
             out << column.title
                 << std::string(width + 2 - std::string_view(column.title).size(), ' ')
-                << shown(column.get(row)) << '\n';
+                << shown(column.get(row), exact) << '\n';
 }
 
 }  // namespace maru::maructl

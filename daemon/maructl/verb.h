@@ -18,6 +18,7 @@ enum Exit : int { kOk = 0, kFailed = 1, kUsage = 2, kCannotConnect = 3 };
 
 struct Options {
     bool json = false;
+    bool exact = false;  // bytes and milliseconds also in tables
     std::string socket;  // empty: the usual places
     int64_t timeout_ns = 5'000'000'000;
     std::string engine;
@@ -65,6 +66,7 @@ int verb_drain(Context &);
 int verb_reload(Context &);
 int verb_bench(Context &);
 int verb_doctor(Context &);
+int verb_completion(Context &);
 int verb_version(Context &);
 
 }  // namespace maru::maructl

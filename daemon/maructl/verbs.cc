@@ -29,6 +29,8 @@ constexpr Verb kVerbs[] = {
      verb_bench},
     {"doctor", "", 0, 0, 0, "Examine this host: what Maru lacks here, and what to do about it",
      verb_doctor},
+    {"completion", "bash|zsh|fish", 1, 1, 0, "Print a shell's completion of maructl",
+     verb_completion},
     {"version", "", 0, 0, 0, "Show the versions of maructl and marud", verb_version},
 };
 
@@ -48,7 +50,7 @@ int verb_status(Context &context) {
         JsonWriter json(context.out);
         write_object(json, **status);
     } else {
-        write_values(context.out, **status);
+        write_values(context.out, **status, context.options.exact);
     }
     return kOk;
 }
@@ -72,7 +74,7 @@ int verb_usage(Context &context) {
         JsonWriter json(context.out);
         write_object(json, **usage);
     } else {
-        write_values(context.out, **usage);
+        write_values(context.out, **usage, context.options.exact);
     }
     return kOk;
 }
@@ -118,7 +120,7 @@ int verb_explain(Context &context) {
         return kOk;
     Table table = make_table<wire::ExplainRow>();
     for (const auto &row : explained.replicas)
-        add_row(table, row);
+        add_row(table, row, context.options.exact);
     table.flush(context.out);
     return kOk;
 }

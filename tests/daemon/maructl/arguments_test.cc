@@ -40,6 +40,7 @@ TEST(Arguments, MistakesAreNamedWithWhatIsAllowed) {
     expect_usage_error({"retire"}, {"retire", "argument is missing", "NAMESPACE [OBJECT]"});
     expect_usage_error({"drain"}, {"drain", "missing", "on|off"});
     expect_usage_error({"drain", "maybe"}, {"'maybe'", "'on' or 'off'"});
+    expect_usage_error({"completion", "tcsh"}, {"'tcsh'", "'bash', 'zsh' or 'fish'"});
     expect_usage_error({"usage", "7"}, {"id '7'", "0x"});
     expect_usage_error({"bench", "--count", "0"}, {"--count", "at least 1"});
     expect_usage_error({"bench", "--count", "x1"}, {"--count", "not a number"});

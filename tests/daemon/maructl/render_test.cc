@@ -85,6 +85,15 @@ TEST(Render, ALeaseNamesItsHolder) {
               "1000  vllm\\x1b[2J\n");
 }
 
+TEST(Render, ExactNumbersOnRequest) {
+    const Cell bytes{Cell::Form::Bytes, 3ull << 29}, age{Cell::Form::Milliseconds, 303'000};
+    EXPECT_EQ(shown(bytes), "1.5 GiB");
+    EXPECT_EQ(shown(bytes, true), "1610612736");
+    EXPECT_EQ(shown(age), "5m 3s");
+    EXPECT_EQ(shown(age, true), "303000");
+    EXPECT_EQ(shown({Cell::Form::Id, 0xab}, true), "0xab");
+}
+
 TEST(Render, ALeaseAsJson) {
     std::ostringstream out;
     JsonWriter json(out);
