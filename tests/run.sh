@@ -2,7 +2,7 @@
 # Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                 all suites that are quick
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces)
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
 #   tests/run.sh --clang         with clang++ instead of g++
@@ -13,7 +13,7 @@ set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 
-quick=(unit capi abi integration sim fuzz python bench demo soak lint)
+quick=(unit capi abi integration sim fuzz python bench demo soak lint systemd)
 suites=()
 all=0 setup=1 name=build options=(-Dwerror=true -Db_lundef=false)
 cxx=g++ cc=gcc
@@ -104,6 +104,7 @@ if has soak; then
     single soak "$name/tests/soak/maru-soak" --seconds $seconds
     if [ "$all" -eq 1 ]; then single kills tests/soak/kills.sh "$name" 1000; fi
 fi
+if has systemd; then single systemd tests/systemd/run.sh "$name" --results "$results/single.txt"; fi
 if has lint; then single lint tests/lint.sh "$name"; fi
 
 /usr/bin/env python3 tests/summary.py "$results" || failed=1

@@ -10,7 +10,7 @@ set -euo pipefail
 build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev liburing-dev libnuma-dev
     libdaxctl-dev libtomlplusplus-dev python3)
 test=(libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
-    abigail-tools zsh fish)
+    abigail-tools zsh fish systemd-container mmdebstrap)
 
 wanted=("${build[@]}")
 case "${1:-tests}" in

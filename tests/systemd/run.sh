@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Boots a Debian with systemd as PID 1, installs the build in it, and runs tests/systemd/guest there.
+# Usage: tests/systemd/run.sh BUILD_DIR [--results FILE] [TEST...]
+#
+#   --results FILE  append a line "passed|failed|skipped NAME [REASON]" for each test
+#   TEST            only these: a class, or class.method, as guest/main.py prints them
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$top/tests/systemd/machine.sh"
+
+[ $# -ge 1 ] || { echo "run.sh: the build directory is missing" >&2; exit 2; }
+build=$(cd "$1" && pwd)
+shift
+lines=
+if [ "${1:-}" = --results ]; then
+    lines=$2
+    shift 2
+fi
+
+machine_need "$build"
+root=$(machine_root "$build")
+
+work=$build/machine/systemd
+rm -rf "$work"
+mkdir -p "$work/tests" "$work/results"
+DESTDIR=$work/stage meson install -C "$build" --no-rebuild --quiet
+cp -a "$top/tests/systemd/guest/." "$build/tests/systemd/sandbox-probe" "$work/tests"
+printf '%s\n' "$@" >"$work/tests/selection"
+
+status=0
+machine_boot "$build" "$root" "$work/results" 300 maru-check.service \
+    --bind-ro="$work/tests:/maru-tests" --bind-ro="$work/stage:/maru-stage" \
+    --bind-ro="$work/tests/maru-check.service:/etc/systemd/system/maru-check.service" || status=$?
+
+cat "$work/results/report" 2>/dev/null || true
+[ -z "$lines" ] || cat "$work/results/lines" >>"$lines" 2>/dev/null || true
+if [ "$(cat "$work/results/verdict" 2>/dev/null)" != passed ]; then
+    [ -s "$work/results/report" ] || tail -n 30 "$work/results/console" >&2
+    echo "journal: $work/results/journal"
+    exit 1
+fi
+[ $status -eq 0 ]
