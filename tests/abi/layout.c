@@ -1,6 +1,7 @@
 /*
- * Sizes and offsets of every public struct, as callers of 0.1 were compiled with them. A field may be
- * added at the end of a struct that begins with its size; nothing else here may ever change.
+ * Sizes and offsets of every public struct, and the value of every constant, as callers of 0.1 were
+ * compiled with them. A field may be added at the end of a struct that begins with its size; nothing
+ * else here may ever change. layout_test.py finds what is missing here.
  */
 #include <stddef.h>
 
@@ -9,6 +10,7 @@
 #define SAME(name, condition) typedef char name[(condition) ? 1 : -1]
 #define OFFSET(type, field, value) \
     SAME(offset_##type##_##field, offsetof(struct type, field) == (value))
+#define VALUE(name, value) SAME(value_##name, (name) == (value))
 #define SIZE(type, value) SAME(size_##type, sizeof(struct type) == (value))
 
 OFFSET(maru_client_options, size, 0);
@@ -76,6 +78,7 @@ OFFSET(maru_reservation, offset, 16);
 OFFSET(maru_reservation, generation, 24);
 SIZE(maru_reservation, 32);
 
+OFFSET(maru_digest, bytes, 0);
 SIZE(maru_digest, 32);
 OFFSET(maru_key, digest, 0);
 OFFSET(maru_key, shard, 32);
@@ -92,5 +95,24 @@ SIZE(maru_manifest, 24);
 OFFSET(maru_completion, user_data, 0);
 OFFSET(maru_completion, result, 8);
 SIZE(maru_completion, 16);
+
+VALUE(MARU_DIGEST_BYTES, 32);
+VALUE(MARU_ROLE_WORKER, 0u);
+VALUE(MARU_ROLE_SCHEDULER, 1u);
+VALUE(MARU_STATE_ATTACHED, 0u);
+VALUE(MARU_STATE_DISCONNECTED, 1u);
+VALUE(MARU_STATE_RESTORING, 2u);
+VALUE(MARU_STATE_FENCED, 3u);
+VALUE(MARU_MEDIUM_CPU, 0u);
+VALUE(MARU_MEDIUM_CXL, 1u);
+VALUE(MARU_HUGE_OFF, 0u);
+VALUE(MARU_HUGE_TRY, 1u);
+VALUE(MARU_HUGE_REQUIRED, 2u);
+VALUE(MARU_NUMA_OFF, 0u);
+VALUE(MARU_NUMA_AUTO, 1u);
+VALUE(MARU_NUMA_STRICT, 2u);
+VALUE(MARU_CLOSE_DRAINED, 0u);
+VALUE(MARU_CLOSE_FORCED, 1u);
+VALUE(MARU_PREFIX_ONLY, 1u);
 
 int main(void) { return 0; }
