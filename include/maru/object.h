@@ -78,7 +78,7 @@ typedef struct maru_lease maru_lease;
 
 /**
  * maru_acquire() - protect objects and expose their bytes
- * @keys:       @count digests, in prefix order
+ * @digests:    @count digests, in prefix order
  * @manifest:   NULL, or all-or-nothing per chunk; leases come chunk by chunk, shards outer, parts inner
  * @flags:      0 or MARU_PREFIX_ONLY
  * @ret_leases: room for @count x objects of the manifest; NULL where not acquired
@@ -110,7 +110,7 @@ uint64_t maru_lease_generation(const maru_lease *lease);
  * Thread safety: any thread; not twice for one lease (a second release of the same handle is found
  * and refused with -ENOENT as long as the handle's slot was not used again).
  * Blocking:      never for longer than a send.
- * Return: 0; -ENOENT; -EOWNERDEAD.
+ * Return: 0; -EINVAL; -ENOENT; -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_lease_release(maru_lease *const *leases, size_t count);

@@ -92,7 +92,8 @@ int maru_pool_open(maru_client *client, const struct maru_pool_options *options,
  * pool handle stays valid; after -ETIMEDOUT of a forced close call again to go on waiting.
  * Thread safety: any thread; one close at a time.
  * Blocking:      a few round trips; forced: up to timeout_ms for readers.
- * Return: 0 and @pool is gone; -EBUSY naming the leases or views; -ETIMEDOUT; -ENOTCONN; -EOWNERDEAD.
+ * Return: 0 and @pool is gone; -EBUSY naming the leases or views; -EINVAL; -ETIMEDOUT; -ENOTCONN;
+ *         -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_pool_close(maru_pool *pool, uint32_t mode);
@@ -119,7 +120,8 @@ int maru_pool_info(maru_pool *pool, struct maru_pool_info *info);
  * @timeout_ms: 0 asks only
  *
  * Thread safety: any thread. Blocking: up to @timeout_ms.
- * Return: 0 all of it; -ETIMEDOUT; -ENOMEM the pool stays smaller (info has the size); -EOWNERDEAD.
+ * Return: 0 all of it; -ETIMEDOUT; -ENOMEM the pool stays smaller (info has the size); -EINVAL;
+ *         -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_pool_wait_populated(maru_pool *pool, uint32_t timeout_ms);
@@ -151,7 +153,8 @@ int maru_reserve(maru_pool *pool, uint64_t length, size_t count,
 /**
  * maru_abort() - give reservations back unwritten or half written
  * Thread safety: any thread. Blocking: never.
- * Return: 0; -ENOENT one of them is not reserved any more (the others are given back); -EOWNERDEAD.
+ * Return: 0; -ENOENT one of them is not reserved any more (the others are given back); -EINVAL;
+ *         -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_abort(maru_pool *pool, const maru_reservation *reservations, size_t count);
