@@ -21,6 +21,7 @@ uint64_t WireClient::post(wire::RequestBody body, const std::vector<int> &fds) {
     wire::Request request;
     request.id = next_id_++;
     request.epoch = std::holds_alternative<wire::HelloRequest>(body) ? 0 : epoch_;
+    request.acknowledged_op = acknowledged_;
     request.body = std::move(body);
     auto frame = encoder_.request(request);
     if (!frame)

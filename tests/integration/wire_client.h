@@ -44,6 +44,8 @@ class WireClient {
     int fd() const { return socket_.get(); }
     uint32_t epoch() const { return epoch_; }
     void set_epoch(uint32_t epoch) { epoch_ = epoch; }
+    // The watermark of the requests that follow.
+    void set_acknowledged(uint64_t op) { acknowledged_ = op; }
     std::vector<UniqueFd> &fds() { return fds_; }  // that came with the last packet
     void close() { socket_.reset(); }
 
@@ -59,7 +61,7 @@ class WireClient {
     std::deque<wire::EventKind> events_;
     std::string message_;
     uint32_t epoch_ = 0;
-    uint64_t next_id_ = 1;
+    uint64_t next_id_ = 1, acknowledged_ = 0;
     bool ended_ = false;
 };
 
