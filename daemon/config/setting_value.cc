@@ -97,13 +97,11 @@ bool quoted(const Setting &setting) { return setting.type != SettingType::Count;
 Result<void> set_value(Config &config, const Setting &setting, const TomlEntry &entry) {
     bool takes_integer = setting.type == SettingType::Count || setting.type == SettingType::Size;
     if (entry.kind == TomlEntry::Kind::Integer && takes_integer) {
-        if (entry.integer < 0)
-            return wrong("is negative: allowed is " + show_number(setting, setting.min) + " to " +
+        if (entry.integer < 0 || !in_range(setting, static_cast<uint64_t>(entry.integer)))
+            return wrong("is " + std::to_string(entry.integer) + ": allowed is " +
+                         show_number(setting, setting.min) + " to " +
                          show_number(setting, setting.max));
-        auto number = static_cast<uint64_t>(entry.integer);
-        if (auto checked = in_range(setting, number); !checked)
-            return checked;
-        config.*setting.number = number;
+        config.*setting.number = static_cast<uint64_t>(entry.integer);
         return {};
     }
     if (entry.kind != TomlEntry::Kind::Text)
