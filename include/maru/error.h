@@ -17,6 +17,7 @@
  *   -ENOTUNIQ         conflict: same operation with other content, or an overlapping range
  *   -ESTALE           a generation or an epoch that has passed
  *   -EMEDIUMTYPE      incompatible size or format: never a hit
+ *   -EBADMSG          a checksum is wrong: these are not the bytes that were stored
  *   -EACCES           not yours
  *   -ENOTCONN         no connection to marud now; the client reconnects by itself
  *   -EKEYREVOKED      the session is fenced: another worker has its engine; open a new client

@@ -76,6 +76,7 @@
 #include <maru/error.h>
 #include <maru/key.h>
 #include <maru/object.h>
+#include <maru/paged.h>
 #include <maru/pool.h>
 
 #endif

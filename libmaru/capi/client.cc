@@ -117,6 +117,15 @@ int maru_client_info(maru_client *client, struct maru_client_info *info) {
     });
 }
 
+int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms) {
+    return abi_guard([&]() -> int {
+        if (int bad = check(client, "client"))
+            return bad;
+        inside(client)->set_timeout(timeout_ms ? timeout_ms : client::SessionOptions().timeout_ms);
+        return 0;
+    });
+}
+
 int maru_client_has_capability(maru_client *client, const char *name) {
     return abi_guard([&]() -> int {
         if (int bad = check(client, "client"))

@@ -20,6 +20,7 @@ constexpr Name kNames[] = {
     {E2BIG, "E2BIG"},
     {EACCES, "EACCES"},
     {EAGAIN, "EAGAIN"},
+    {EBADMSG, "EBADMSG"},
     {EBUSY, "EBUSY"},
     {ECONNREFUSED, "ECONNREFUSED"},
     {EDQUOT, "EDQUOT"},

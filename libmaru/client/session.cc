@@ -43,6 +43,7 @@ Outcome failure(const Error &error) { return {-int64_t{error.code}, error.messag
 Session::Session(const SessionOptions &options)
     : fork_mark((ForkGuard::install(), ForkGuard::mark())),
       options_(options),
+      timeout_ms_(options.timeout_ms),
       transport_(mutex_, *this, transport_config(options)) {}
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions &options) {

@@ -6,6 +6,7 @@
 // is new). What callers began meanwhile waits and goes out afterwards, with the new numbers.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <mutex>
@@ -90,7 +91,7 @@ class Session final : public Transport::Listener {
     const SessionOptions &options() const { return options_; }
     uint32_t epoch() const { return epoch_; }
     SessionState state() const { return state_; }
-    TimeNs call_deadline() const { return after_ms(options_.timeout_ms); }
+    TimeNs call_deadline() const { return after_ms(timeout_ms_.load(std::memory_order_relaxed)); }
     // 0, or why nothing may be asked any more.
     int over() const { return state_ == SessionState::Fenced ? EKEYREVOKED : 0; }
     const std::string &over_why() const { return over_why_; }
@@ -114,7 +115,11 @@ class Session final : public Transport::Listener {
     CommitOp *renew_commit(uint64_t op_id);
     void check(CommitOp *op);
     // A pause before marud is asked on the open connection what became of it.
-    TimeNs commit_patience() const { return options_.timeout_ms * kMillisecond; }
+    TimeNs commit_patience() const {
+        return timeout_ms_.load(std::memory_order_relaxed) * kMillisecond;
+    }
+    // Of blocking calls, from now on.
+    void set_timeout(uint32_t ms) { timeout_ms_.store(ms, std::memory_order_relaxed); }
 
     void resolve_at(TimeNs time);
 
@@ -182,6 +187,7 @@ class Session final : public Transport::Listener {
 
     std::mutex mutex_;
     const SessionOptions options_;
+    std::atomic<uint32_t> timeout_ms_;  // options_.timeout_ms, unless it was set later
     wire::Token token_{};
 
     SessionState state_ = SessionState::Disconnected;

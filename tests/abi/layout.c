@@ -92,6 +92,16 @@ OFFSET(maru_manifest, first_part, 16);
 OFFSET(maru_manifest, part_count, 20);
 SIZE(maru_manifest, 24);
 
+OFFSET(maru_paged_memory, size, 0);
+OFFSET(maru_paged_memory, layers, 8);
+OFFSET(maru_paged_memory, layer_count, 16);
+OFFSET(maru_paged_memory, block_bytes, 24);
+OFFSET(maru_paged_memory, block_count, 32);
+OFFSET(maru_paged_memory, block_stride, 40);
+OFFSET(maru_paged_memory, threads, 48);
+OFFSET(maru_paged_memory, flags, 52);
+SIZE(maru_paged_memory, 56);
+
 OFFSET(maru_completion, user_data, 0);
 OFFSET(maru_completion, result, 8);
 SIZE(maru_completion, 16);

@@ -113,6 +113,10 @@ API int maru_client_info(maru_client *client, struct maru_client_info *info) {
     memcpy(info->server_version, "fake", 5);
     return 0;
 }
+API int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    return check(client);
+}
 API int maru_client_has_capability(maru_client *client, const char *name) {
     return check(client) < 0 ? -EOWNERDEAD : strcmp(name, "cpu_storage_v1") == 0;
 }
@@ -411,6 +415,33 @@ API void maru_copy_in(void *pool_memory, const void *source, size_t length) {
 }
 API void maru_copy_out(void *destination, const void *pool_memory, size_t length) {
     memcpy(destination, pool_memory, length);
+}
+
+API int maru_gather(const struct maru_paged_memory *memory, const uint32_t *blocks,
+                    size_t blocks_per_object, void *const *objects, size_t count) {
+    const size_t bytes = memory->block_bytes;
+    for (size_t i = 0; i < count; i++)
+        for (size_t layer = 0; layer < memory->layer_count; layer++)
+            for (size_t b = 0; b < blocks_per_object; b++)
+                memcpy((char *)objects[i] + (layer * blocks_per_object + b) * bytes,
+                       (char *)memory->layers[layer] + blocks[i * blocks_per_object + b] * bytes,
+                       bytes);
+    return 0;
+}
+API int maru_scatter(const struct maru_paged_memory *memory, const uint32_t *blocks,
+                     size_t blocks_per_object, const void *const *objects, size_t count,
+                     int *ret_results) {
+    const size_t bytes = memory->block_bytes;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t layer = 0; layer < memory->layer_count; layer++)
+            for (size_t b = 0; b < blocks_per_object; b++)
+                if (blocks[i * blocks_per_object + b] != MARU_NO_BLOCK)
+                    memcpy(
+                        (char *)memory->layers[layer] + blocks[i * blocks_per_object + b] * bytes,
+                        (const char *)objects[i] + (layer * blocks_per_object + b) * bytes, bytes);
+        ret_results[i] = 0;
+    }
+    return 0;
 }
 
 API int maru_queue_open(maru_client *client, maru_queue **ret_queue) {

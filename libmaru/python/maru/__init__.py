@@ -27,6 +27,7 @@ from .errors import (
     MaruBusy,
     MaruClosed,
     MaruConflict,
+    MaruDamaged,
     MaruError,
     MaruExists,
     MaruFenced,
@@ -51,12 +52,14 @@ from .errors import (
 from .keys import DIGEST_BYTES, Digests, Key, Manifest, digest_format, digest_parse, prefix_digests
 from .leases import Lease, Leases
 from .objects import Namespace
+from .paged import CHECKSUM_BYTES, NO_BLOCK, PagedMemory
 from .pool import Pool, PoolInfo, Reservation
 from .results import Hits, Probe, Results
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CHECKSUM_BYTES",
     "DIGEST_BYTES",
     "MINIMUM_VERSION",
     "Client",
@@ -74,6 +77,7 @@ __all__ = [
     "MaruBusy",
     "MaruClosed",
     "MaruConflict",
+    "MaruDamaged",
     "MaruError",
     "MaruExists",
     "MaruFenced",
@@ -94,8 +98,10 @@ __all__ = [
     "MaruTooLarge",
     "MaruUnsupported",
     "MaruVersion",
+    "NO_BLOCK",
     "Namespace",
     "Operation",
+    "PagedMemory",
     "Pool",
     "PoolInfo",
     "Probe",

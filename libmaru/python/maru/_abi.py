@@ -52,6 +52,10 @@ CLOSE_FORCED = 1
 
 PREFIX_ONLY = 1
 
+NO_BLOCK = 4294967295
+CHECKSUM = 1
+CHECKSUM_BYTES = 16
+
 TEST_VECTOR_0 = "05aed81c19cbd95a0893c43ac63a324b64846134b0655bcd603f7253127096d5"
 TEST_VECTOR_1 = "af936c7bbc8a323cdb63809c99e004edde72c67c9e9b3711b61a4a378a289924"
 
@@ -182,6 +186,19 @@ class maru_reservation(Structure):
     ]
 
 
+class maru_paged_memory(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("layers", POINTER(c_void_p)),
+        ("layer_count", c_size_t),
+        ("block_bytes", c_uint64),
+        ("block_count", c_uint64),
+        ("block_stride", c_uint64),
+        ("threads", c_uint32),
+        ("flags", c_uint32),
+    ]
+
+
 class maru_completion(Structure):
     _fields_ = [
         ("user_data", c_uint64),
@@ -211,6 +228,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "maru_client_open": (c_int, [POINTER(maru_client_options), POINTER(_client_p)]),
     "maru_client_close": (c_int, [_client_p]),
     "maru_client_info": (c_int, [_client_p, POINTER(maru_client_info)]),
+    "maru_client_set_timeout": (c_int, [_client_p, c_uint32]),
     "maru_client_has_capability": (c_int, [_client_p, c_char_p]),
     "maru_namespace_open": (c_int, [_client_p, c_char_p, POINTER(_namespace_p)]),
     "maru_client_describe": (c_int, [_client_p, _namespace_p, POINTER(maru_schema)]),
@@ -262,6 +280,28 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "maru_retire": (c_int64, [_namespace_p, _key_p, c_size_t, _int_p]),
     "maru_copy_in": (None, [c_void_p, c_void_p, c_size_t]),
     "maru_copy_out": (None, [c_void_p, c_void_p, c_size_t]),
+    # paged.h
+    "maru_gather": (
+        c_int,
+        [
+            POINTER(maru_paged_memory),
+            POINTER(c_uint32),
+            c_size_t,
+            POINTER(c_void_p),
+            c_size_t,
+        ],
+    ),
+    "maru_scatter": (
+        c_int,
+        [
+            POINTER(maru_paged_memory),
+            POINTER(c_uint32),
+            c_size_t,
+            POINTER(c_void_p),
+            c_size_t,
+            _int_p,
+        ],
+    ),
     # async.h
     "maru_queue_open": (c_int, [_client_p, POINTER(_queue_p)]),
     "maru_queue_close": (c_int, [_queue_p]),

@@ -135,6 +135,12 @@ class Client(NotPicklable):
         values["server_version"] = info.server_version.decode("utf-8", "replace")
         return ClientInfo(**values)
 
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Another deadline for blocking calls from now on; 0 is 5000. Never blocks."""
+        timeout = uint32(timeout_ms, "timeout_ms")
+        with self._handle as client:
+            self._handle.check(self._handle.library.maru_client_set_timeout(client, timeout))
+
     def has_capability(self, name: str) -> bool:
         """Does this marud have the capability @name, such as "cpu_storage_v1"? Never blocks."""
         with self._handle as client:

@@ -88,6 +88,10 @@ class MaruIncompatible(MaruError):
     """EMEDIUMTYPE: another size or format. Never a hit."""
 
 
+class MaruDamaged(MaruError):
+    """EBADMSG: a checksum is wrong: these are not the bytes that were stored."""
+
+
 class MaruAccess(MaruError, PermissionError):
     """EACCES: not yours."""
 
@@ -145,6 +149,7 @@ _CLASSES: Dict[int, Type[MaruError]] = {
     _errno.ENOTUNIQ: MaruConflict,
     _errno.ESTALE: MaruStale,
     _errno.EMEDIUMTYPE: MaruIncompatible,
+    _errno.EBADMSG: MaruDamaged,
     _errno.EACCES: MaruAccess,
     _errno.ENOTCONN: MaruNotConnected,
     _errno.ECONNREFUSED: MaruRefused,

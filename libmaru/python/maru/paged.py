@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole blocks of an engine's paged KV memory, to and from objects, in one call of the library.
+
+The engine's memory is named by addresses, which the caller vouches for: they stay mapped for as long
+as the ``PagedMemory`` is used. What belongs to Maru is guarded as everywhere: a reservation cannot be
+committed, nor a lease released, while its bytes are being copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from typing import Any, Sequence
+
+from . import _abi, _library
+from ._handles import NotPicklable
+from .errors import last_error
+from .leases import Lease
+from .pool import Reservation
+from .results import Results
+
+NO_BLOCK = _abi.NO_BLOCK
+"""In a list of blocks of ``scatter``: leave this one out."""
+
+CHECKSUM_BYTES = _abi.CHECKSUM_BYTES
+
+
+class PagedMemory(NotPicklable):
+    """Layers of equal blocks. An object is some blocks of every layer: all blocks of layer 0, then all
+    of layer 1, and so on. Any thread may use it.
+    """
+
+    __slots__ = ("_memory", "_layers", "_library")
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        block_bytes: int,
+        block_count: int,
+        *,
+        block_stride: int = 0,
+        threads: int = 0,
+        checksum: bool = False,
+    ) -> None:
+        """layers: address of block 0 of each layer.
+        block_bytes: of one block in one layer, one contiguous run. block_count: blocks of each layer.
+        block_stride: from one block to the next; 0 is block_bytes.
+        threads: for one copy; 0 is as many as are worth it, $MARU_COPY_THREADS at most.
+        checksum: 16 bytes behind the blocks of an object are their XXH3-128.
+        """
+        self._library = _library.load()
+        self._layers = (ctypes.c_void_p * len(layers))(*layers)
+        self._memory = _abi.maru_paged_memory(
+            ctypes.sizeof(_abi.maru_paged_memory),
+            ctypes.cast(self._layers, ctypes.POINTER(ctypes.c_void_p)),
+            len(layers),
+            block_bytes,
+            block_count,
+            block_stride,
+            threads,
+            _abi.CHECKSUM if checksum else 0,
+        )
+
+    def object_bytes(self, blocks_per_object: int) -> int:
+        """Bytes of an object of so many blocks, its checksum included."""
+        memory = self._memory
+        blocks = memory.layer_count * blocks_per_object * memory.block_bytes
+        return blocks + (CHECKSUM_BYTES if memory.flags & _abi.CHECKSUM else 0)
+
+    def gather(
+        self, blocks: Any, blocks_per_object: int, reservations: Sequence[Reservation]
+    ) -> None:
+        """Copy blocks into reservations, fenced for the commit that follows.
+
+        blocks: @blocks_per_object block ids for each reservation, one after the other; an
+            ``array('I')`` is read in place.
+
+        Nobody may write those blocks meanwhile. Raises MaruInvalid (a block id that is not there),
+        ValueError, MaruClosed; nothing is written then.
+        """
+        count = len(reservations)
+        if count == 0:
+            return
+        ids = self._block_ids(blocks, blocks_per_object, count)
+        handle = reservations[0]._pool._handle
+        addresses = (ctypes.c_void_p * count)()
+        busy = []
+        with handle:
+            with handle.lock:
+                for index, reservation in enumerate(reservations):
+                    if reservation._pool._handle is not handle:
+                        raise ValueError(f"reservations[{index}] is of another pool")
+                    reservation._check()
+                    self._check_length(reservation.length, blocks_per_object, "reservations", index)
+                    busy.append(reservation._loan.export(reservation._hold))
+                    addresses[index] = reservation._loan.address
+            try:
+                result = self._library.maru_gather(
+                    self._memory, ids, blocks_per_object, addresses, count
+                )
+                if result < 0:
+                    raise last_error(self._library, result)
+            finally:
+                for view in busy:
+                    view.release()
+
+    def scatter(self, blocks: Any, blocks_per_object: int, leases: Sequence[Lease]) -> Results:
+        """Copy leased objects out into blocks. NO_BLOCK leaves a block out.
+
+        Results: 0 copied; -EBADMSG the checksum is wrong, and no block of that object was written.
+        Raises MaruInvalid, ValueError, MaruClosed; nothing is written then.
+        """
+        count = len(leases)
+        if count == 0:
+            return Results(0, ())
+        ids = self._block_ids(blocks, blocks_per_object, count)
+        root = leases[0]._root
+        addresses = (ctypes.c_void_p * count)()
+        results = (ctypes.c_int * count)()
+        busy = []
+        with root:
+            with root.lock:
+                for index, lease in enumerate(leases):
+                    if lease._root is not root:
+                        raise ValueError(f"leases[{index}] is of another client")
+                    loan = lease._locate()
+                    self._check_length(loan.length, blocks_per_object, "leases", index)
+                    busy.append(loan.export(lease._hold))
+                    addresses[index] = loan.address
+            try:
+                result = self._library.maru_scatter(
+                    self._memory, ids, blocks_per_object, addresses, count, results
+                )
+                items = list(results)
+                if result < 0 and not any(items):
+                    raise last_error(self._library, result)
+            finally:
+                for view in busy:
+                    view.release()
+        return Results(items.count(0), items)
+
+    def _check_length(self, length: int, blocks_per_object: int, what: str, index: int) -> None:
+        wanted = self.object_bytes(blocks_per_object)
+        if length != wanted:
+            raise ValueError(
+                f"{what}[{index}] has {length} bytes, and {blocks_per_object} blocks of each layer "
+                f"make {wanted}"
+            )
+
+    def _block_ids(self, blocks: Any, blocks_per_object: int, count: int) -> Any:
+        ids = blocks if isinstance(blocks, array) and blocks.typecode == "I" else array("I", blocks)
+        if blocks_per_object < 1 or len(ids) != count * blocks_per_object:
+            raise ValueError(
+                f"{len(ids)} block ids for {count} objects of {blocks_per_object} blocks: there must "
+                f"be {count * blocks_per_object}"
+            )
+        return (ctypes.c_uint32 * len(ids)).from_buffer(ids)
+
+    def __repr__(self) -> str:
+        memory = self._memory
+        return (
+            f"<maru.PagedMemory {memory.layer_count} layers of {memory.block_count} blocks of "
+            f"{memory.block_bytes} bytes>"
+        )
