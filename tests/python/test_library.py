@@ -91,12 +91,16 @@ class LibraryTest(unittest.TestCase):
             self.assertEqual(status, 0, text)
 
     def test_every_module_is_installed(self):
-        folder = PACKAGE / "maru"
-        there = {f"maru/{path.name}" for path in folder.iterdir() if path.is_file()}
+        there = {
+            f"{folder}/{path.name}"
+            for folder in ("maru", "maru_vllm")
+            for path in (PACKAGE / folder).iterdir()
+            if path.is_file()
+        }
         build = PACKAGE / "meson.build"
         if not build.exists():
             self.skipTest(f"{PACKAGE} is not the source tree")
-        self.assertEqual(set(re.findall(r"'(maru/[\w.]+)'", build.read_text())), there)
+        self.assertEqual(set(re.findall(r"'(maru(?:_vllm)?/[\w.]+)'", build.read_text())), there)
 
     def test_importing_needs_no_library(self):
         settings = dict(os.environ, PYTHONPATH=str(PACKAGE), MARU_LIBRARY="/nonexistent")

@@ -27,6 +27,8 @@ logger = logging.getLogger("maru_vllm")
 
 SETUP_TIMEOUT_MS = 5000
 DYING_HOLDER_S = 10.0
+ONE_TRY_S = 0.5
+PF_EXITING = 0x4
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 30.0
 
@@ -86,7 +88,9 @@ class Link(Generic[T]):
         text = f"no cache through marud at {self.socket}: {error}. {_remedy(error)}"
         if self._settings.required:
             raise ConfigError(f"maru_required is true, and there is {text}") from error
-        logger.error("maru: %s The engine runs without it and tries again.", text)
+        # The scheduler meets what the worker meets: one line for both.
+        level = logging.ERROR if self._role == "worker" else logging.INFO
+        logger.log(level, "maru: %s The engine runs without it and tries again.", text)
         self._retry()
 
     @property
@@ -135,7 +139,7 @@ class Link(Generic[T]):
                     return
                 except (maru.MaruError, ValueError):
                     continue
-                if self.current is not None:
+                if self.current is not None and self._role == "worker":
                     logger.warning("maru: connected to marud at %s", self.socket)
                 if self._client is not None and not self._old:
                     return
@@ -154,8 +158,11 @@ class Link(Generic[T]):
     def _open(self, first: bool) -> None:
         if self._client is not None:
             return
-        until = time.monotonic() + DYING_HOLDER_S
+        # In short tries, so that a holder that lives is told at once and one that dies is waited for.
+        began = time.monotonic()
+        patience = self._settings.connect_s
         while True:
+            left = patience - (time.monotonic() - began)
             try:
                 self._client = maru.Client(
                     self._engine,
@@ -163,16 +170,19 @@ class Link(Generic[T]):
                     socket_path=self._settings.socket,
                     name=f"vllm {self._role}",
                     timeout_ms=SETUP_TIMEOUT_MS,
-                    connect_ms=max(1, int(self._settings.connect_s * 1000)),
+                    connect_ms=max(1, int(min(left, ONE_TRY_S) * 1000)),
                 )
                 return
             except maru.MaruBusy as error:
-                if _holder_lives(str(error)) or time.monotonic() > until:
+                patience = max(patience, DYING_HOLDER_S)
+                if _holder_lives(str(error)) or left <= ONE_TRY_S:
                     raise ConfigError(
                         f"maru_engine_id {self._engine!r} is in use: {error.strerror}; set another "
                         "maru_engine_id"
                     ) from error
-                time.sleep(0.1)
+            except maru.MaruTimeout:
+                if left <= ONE_TRY_S:
+                    raise
 
     def _make(self) -> None:
         if self._client is None or self.current is not None:
@@ -220,10 +230,11 @@ def _holder_lives(message: str) -> bool:
         return False
     try:
         with open(f"/proc/{match.group(1)}/stat", encoding="ascii", errors="replace") as stat:
-            state = stat.read().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+            fields = stat.read().rpartition(")")[2].split()
+        state, flags = fields[0], int(fields[6])
+    except (OSError, IndexError, ValueError):
         return False
-    return state not in ("Z", "X", "x")
+    return state not in ("Z", "X", "x") and not flags & PF_EXITING
 
 
 def _remedy(error: maru.MaruError) -> str:
