@@ -15,13 +15,16 @@ IDS = [f"A{number:02}" for number in range(1, 82)]
 WAITS = {
     "cxl_storage_v1",
     "l2_storage_v1",
-    "the vLLM connector",
     "metrics",
     "the fault suite",
     "the known-failure suite",
 }
 # Suites whose tests are all of known failures.
-WHOLE = ["tests/integration/known_failures/*.cc", "tests/python/test_known_failures.py"]
+WHOLE = [
+    "tests/integration/known_failures/*.cc",
+    "tests/python/test_known_failures.py",
+    "tests/python/vllm/test_known_failures.py",
+]
 
 
 def names_in(path):

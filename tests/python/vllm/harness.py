@@ -55,6 +55,16 @@ class VllmTest(support.MaruTest):
         engine.check_output(request)
         return loaded_tokens(engine) - before
 
+    def lose_before_load(self, engine, prompt, chunks):
+        worker = engine.worker._worker
+        digests = maru.prefix_digests(worker._text, prompt, CHUNK)[chunks]
+
+        def lose():
+            worker.link.current.namespace.retire(digests)
+            engine.hooks.pop("before_load")
+
+        engine.hooks["before_load"] = lose
+
     def stored(self, engine, prompt):
         """Which chunks of @prompt are in the cache; the bytes of each are judged."""
         return stored_chunks(engine, prompt)

@@ -28,7 +28,7 @@ class KnownFailures(VllmTest):
         self.assertEqual(scheduler.open_requests, 0)
         self.assertFalse(scheduler._suspects or scheduler._damaged)
 
-    def test_A49_A73_a_failed_load_is_no_hit_and_is_computed_again(self):
+    def test_A73_a_failed_load_is_no_hit_and_is_computed_again(self):
         """The first chunk gone, a later one gone, all gone: right output, nothing counted as a hit."""
         for gone, loaded in ((slice(0, 1), 0), (slice(2, 3), 16), (slice(0, 4), 0)):
             with self.subTest(gone=gone):
@@ -42,16 +42,6 @@ class KnownFailures(VllmTest):
                 self.assertEqual(self.stored(engine, prompt), [0, 1, 2, 3])
                 engine.pool.reset()
                 self.assertEqual(self.run_prompt(engine, prompt), 32)
-
-    def lose_before_load(self, engine, prompt, chunks):
-        worker = engine.worker._worker
-        digests = maru.prefix_digests(worker._text, prompt, CHUNK)[chunks]
-
-        def lose():
-            worker.link.current.namespace.retire(digests)
-            engine.hooks.pop("before_load")
-
-        engine.hooks["before_load"] = lose
 
     def test_A61_namespaces_share_nothing_and_a_missing_one_is_refused(self):
         one = self.engine(settings(cache_namespace="weights-1", engine_id="a61-one"))
@@ -87,16 +77,6 @@ class KnownFailures(VllmTest):
         self.assertEqual(engine.totals["stored_chunks"], stored)
         engine.pool.reset()
         self.assertEqual(self.run_prompt(engine, prompt), 32)  # one token is left to compute
-
-    def test_prompt_logprobs_load_nothing_and_store(self):
-        engine = self.engine()
-        prompt = list(range(33))
-        self.assertEqual(self.run_prompt(engine, prompt, prompt_logprobs=1), 0)
-        self.assertEqual(self.stored(engine, prompt), [0, 1, 2, 3])
-        engine.pool.reset()
-        self.assertEqual(self.run_prompt(engine, prompt, prompt_logprobs=1), 0)
-        self.assertEqual(engine.totals["stored_chunks"], 4)
-        self.assertEqual(engine.totals["skipped_chunks:present"], 4)
 
     def test_A64_several_ranks_are_refused_by_name(self):
         for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
@@ -282,45 +262,6 @@ class KnownFailures(VllmTest):
                     self.stored(engine, prompt)
                     self.assertEqual(engine.worker._worker.link.info().leases, 0)
                     self.assertEqual(engine.scheduler._scheduler.open_requests, 0)
-
-    def test_the_abort_hazard(self):
-        """A failed load, then an abort before anything is computed again."""
-        engine = self.engine()
-        prompt = list(range(33))
-        self.run_prompt(engine, prompt)
-        engine.pool.reset()
-        self.lose_before_load(engine, prompt, slice(0, 4))
-        request = engine.add(self.request(prompt))
-        engine.step()
-        self.assertTrue(engine.invalid)
-        self.assertEqual(request.state, "running")
-        engine.abort(request.request_id)
-        engine.step()
-        self.assertEqual(engine.pool.cached, {})
-        self.run_prompt(engine, prompt)
-        self.assertEqual(self.stored(engine, prompt), [0, 1, 2, 3])
-
-    def test_a_request_that_is_preempted_instead_of_computing_again(self):
-        engine = self.engine()
-        prompt = list(range(33))
-        self.run_prompt(engine, prompt)
-        engine.pool.reset()
-        self.lose_before_load(engine, prompt, slice(0, 4))
-        request = engine.add(self.request(prompt, 2))
-        engine.step()
-        self.assertTrue(engine.invalid)
-        engine.preempt(request)
-        while request.state != "finished":
-            engine.step()
-        engine.check_output(request)
-
-    def test_without_a_way_to_evict_nothing_is_loaded(self):
-        """A failed load could not be repaired."""
-        engine = self.engine()
-        self.run_prompt(engine, list(range(33)))
-        engine.scheduler._scheduler.garbage._evict = None
-        engine.pool.reset()
-        self.assertEqual(self.run_prompt(engine, list(range(33))), 0)
 
     def test_A73_only_the_recompute_policy_is_accepted(self):
         for policy in (None, "fail"):
