@@ -85,7 +85,7 @@ class Headers:
             errors = set(re.findall(r"-(E[A-Z0-9]+)\b", own[0])) if own else set()
             self.functions[name] = (split, errors)
         for name, body in re.findall(r"struct (maru_\w+) \{(.*?)\n\}", text, flags=re.S):
-            fields = re.findall(r"^\s*([\w ]+[ *]+)(\w+(?:\[\w+\])?);(?:\s*/\*(.*?)\*/)?", body, flags=re.M)
+            fields = re.findall(r"^\s*([\w ]+(?:\*const )?[ *]+)(\w+(?:\[\w+\])?);(?:\s*/\*(.*?)\*/)?", body, flags=re.M)
             self.structs[name] = {field: (re.sub(r" +", " ", kind) + field, comment.strip())
                                   for kind, field, comment in fields}
         self.constants |= set(re.findall(r"^#define (MARU_\w+) ", text, flags=re.M))
@@ -259,7 +259,7 @@ class ManTest(unittest.TestCase):
         text = re.sub(r"^\.Dt .*$", "", text, flags=re.M)  # the page's name, in capitals
         headers = {name for name in HEADERS.constants if not name.endswith("_H")}
         self.assertSame(re.findall(r"\b(MARU_[A-Z0-9_]*[A-Z0-9])\b", text),
-                        headers | {"MARU_SOCKET", "MARU_COPY_KERNEL"}, "constants")
+                        headers | {"MARU_SOCKET", "MARU_COPY_KERNEL", "MARU_COPY_THREADS"}, "constants")
 
     def test_every_variable_of_the_environment(self):
         sources = [path for folder in ("libmaru", "daemon") for path in (TOP / folder).rglob("*.cc")]
