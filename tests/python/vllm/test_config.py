@@ -14,7 +14,7 @@ import unittest
 import unittest.mock
 from types import SimpleNamespace
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 import stubs  # noqa: F401
 from engine import Tensor, vllm_config
