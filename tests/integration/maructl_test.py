@@ -6,8 +6,10 @@ Run with MARUD, MARUCTL, MARU_LIBRARY and the Python package on PYTHONPATH; see 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
@@ -129,6 +131,79 @@ class MaructlTest(unittest.TestCase):
     def test_version_and_bench(self):
         self.assertEqual(self.json("version")["marud"], self.json("status")["version"])
         self.assertTrue(self.json("bench", "--count", "50"))
+
+    def doctor(self, *arguments, **options):
+        """What the doctor says, after its exit status was held against its problems."""
+        done = subprocess.run([os.environ["MARUCTL"], "doctor", "--json", *arguments], text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, capture_output=True, **options)
+        self.assertEqual(done.stderr, "")
+        told = json.loads(done.stdout)
+        counted = [finding["severity"] for finding in told["findings"]]
+        self.assertEqual(counted.count("problem"), told["problems"])
+        self.assertEqual(counted.count("warning"), told["warnings"])
+        self.assertEqual(done.returncode, 1 if told["problems"] else 0, told)
+        for finding in told["findings"]:
+            self.assertEqual(finding["remedy"] == "", finding["severity"] == "ok", finding)
+        return told["findings"]
+
+    def test_the_doctor_examines_the_host_and_this_marud(self):
+        self.worker()
+        findings = self.doctor("--socket", self.daemon.socket_path)
+        found = {finding["check"]: finding for finding in findings}
+        self.assertEqual(found["socket"]["severity"], "ok")
+        self.assertEqual(found["marud"]["severity"], "ok")
+        self.assertIn(f"process {self.daemon.pid}", found["marud"]["found"])
+        self.assertIn(f"process {self.daemon.pid}", found["descriptors-marud"]["found"])
+        # The pool of the worker is populated: whatever its limits are, it lacks nothing.
+        pools = [f for f in findings if f["check"] == "cgroup-memory" and "engine-a" in f["found"]]
+        self.assertEqual([f["severity"] for f in pools], ["ok"] * len(pools))
+        self.daemon.stop()
+        found = {finding["check"]: finding["severity"]
+                 for finding in self.doctor("--socket", self.daemon.socket_path + "-none")}
+        self.assertEqual(found["marud"], "warning")
+        self.assertNotIn("socket", found)
+
+    def test_the_doctor_needs_no_privilege(self):
+        if os.getuid() != 0:
+            self.skipTest("not root: cannot become another user, and this one has none")
+        # Its own copy: the build directory may be closed to others.
+        directory = tempfile.mkdtemp(prefix="maru-doctor-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, directory)
+        os.chmod(directory, 0o755)
+        program = shutil.copy(os.environ["MARUCTL"], directory)
+        os.chmod(self.daemon.directory, 0o755)
+        done = subprocess.run([program, "doctor", "--json", "--socket", self.daemon.socket_path], text=True,
+                              capture_output=True, timeout=60, user=54321, group=54321, extra_groups=[])
+        self.assertEqual(done.stderr, "")
+        found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["marud"]["severity"], "ok", found["marud"])
+        os.chmod(self.daemon.socket_path, 0o600)
+        done = subprocess.run([program, "doctor", "--json", "--socket", self.daemon.socket_path], text=True,
+                              capture_output=True, timeout=60, user=54321, group=54321, extra_groups=[])
+        found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(found["socket"]["severity"], "problem")
+        self.assertIn("mode 0600", found["socket"]["found"])
+        self.assertIn("EACCES", found["marud"]["found"] + found["socket"]["found"])
+
+    def test_tables_round_and_bytes_do_not(self):
+        self.worker()
+        self.assertIn("1 MiB", self.maructl("pool"))
+        exact = self.maructl("pool", "--bytes")
+        self.assertIn(str(MIB), exact)
+        self.assertNotIn("MiB", exact)
+        self.assertEqual(self.json("pool", "--bytes")["pools"][0]["capacity_bytes"], MIB)
+
+    def test_the_exit_statuses_of_the_man_page(self):
+        self.maructl("status", status=0)
+        self.maructl("object", "0x1", status=1)
+        self.maructl("status", "--no-such-option", status=2)
+        self.maructl("status", status=3, socket="/nonexistent/m.sock")
+        with open("/dev/full", "w") as full:  # an answer that could not be written is a failure
+            done = subprocess.run([os.environ["MARUCTL"], "--socket", self.daemon.socket_path, "status"],
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("could not be written", done.stderr)
 
     def test_errors_name_what_was_wrong(self):
         self.assertIn("lease", self.maructl("leese", status=2))

@@ -64,6 +64,7 @@ MarudFacts ask_marud(Context &context) {
         facts.error = describe(fd.error());
         return facts;
     }
+    facts.connected = true;
     Client client(std::move(*fd), context.options.timeout_ns);
     const auto asked = ask(client, facts);
     facts.answered = asked.ok();

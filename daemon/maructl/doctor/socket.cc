@@ -62,6 +62,15 @@ void check_socket(const Subject &subject, Findings &findings) {
     for (const std::string &path : subject.sockets)
         exists = check_one_socket(subject, path, findings) || exists;
     const MarudFacts &marud = subject.marud;
+    if (marud.connected && !marud.answered) {
+        findings.add("marud", Severity::Problem,
+                     "somebody listens, but does not serve you: " + marud.error,
+                     "See in 'journalctl -u marud' why it refused; a user without a number of its "
+                     "own (the overflow uid, as in a container that maps no users) is never "
+                     "served. If it is no marud, stop it.",
+                     "marud(8)");
+        return;
+    }
     if (!marud.answered) {
         findings.add("marud", exists ? Severity::Problem : Severity::Warning,
                      "no marud answers: " + marud.error,

@@ -19,8 +19,9 @@ struct WorkerFacts {
 
 // What marud told, if one answered. Without it every check has to do with the host alone.
 struct MarudFacts {
-    bool answered = false;
-    std::string error;  // why nobody answered
+    bool connected = false;  // somebody listens
+    bool answered = false;   // and it is marud, which serves us
+    std::string error;       // why not
     std::string version;
     uint32_t pid = 0;
     std::string fdstore;

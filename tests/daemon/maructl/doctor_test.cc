@@ -195,9 +195,13 @@ TEST(Doctor, TheSocketAndWhoAnswers) {
     expect(host.find("socket"), Severity::Problem, {"EACCES", "SocketMode="});
     host.marud.version = "0.9";
     expect(host.find("marud"), Severity::Warning, {"marud 0.9", "maructl is 1.0", "restart"});
-    host.marud.answered = false;
+    host.marud.connected = host.marud.answered = false;
     host.marud.error = "connect to '/x': Connection refused";
     expect(host.find("marud"), Severity::Problem, {"Connection refused", "marud.socket"});
+    host.marud.connected = true;
+    host.marud.error = "marud closed the connection";
+    expect(host.find("marud"), Severity::Problem, {"somebody listens", "closed", "overflow uid"});
+    host.marud.connected = false;
     host.sockets = {"/nowhere/marud.sock"};  // not installed, or not started: no fault of the host
     expect(host.find("marud"), Severity::Warning, {"no marud answers"});
     host.file("/nowhere/marud.sock", "");

@@ -41,7 +41,7 @@ class FakeHost {
              "always within_size [advise] never deny force\n");
         huge_pages("2048", 512, 512, 0);
         std::filesystem::create_directories(root + "/sys/devices/system/node/node0");
-        marud.answered = true;
+        marud.connected = marud.answered = true;
         marud.version = "1.0";
         marud.pid = 4711;
         marud.fdstore = "systemd";
