@@ -55,5 +55,6 @@ class Encoder {
 
 const char *status_name(Status status);             // "ALREADY_PRESENT"
 const char *request_name(const RequestBody &body);  // "commit"
+const char *request_kind_name(size_t kind);         // by place in RequestBody
 
 }  // namespace maru::wire

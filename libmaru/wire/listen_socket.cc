@@ -47,8 +47,8 @@ Result<sockaddr_un> socket_address(const std::string &path) {
     return address;
 }
 
-Result<UniqueFd> new_socket() {
-    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<UniqueFd> new_socket(int type) {
+    UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         return Error{errno, "create socket"};
     return fd;
@@ -82,7 +82,7 @@ Result<UniqueFd> lock_path(const std::string &path) {
 }
 
 // Under the lock: removes a socket that nobody listens on. Touches nothing else.
-Result<void> clear_path(const std::string &path, const sockaddr_un &address) {
+Result<void> clear_path(const std::string &path, const sockaddr_un &address, int type) {
     struct stat found;
     if (::lstat(path.c_str(), &found) != 0) {
         if (errno == ENOENT)
@@ -92,7 +92,7 @@ Result<void> clear_path(const std::string &path, const sockaddr_un &address) {
     if (!S_ISSOCK(found.st_mode))
         return Error{EEXIST,
                      "listen on " + quoted(path) + ": there is a file that is not a socket"};
-    auto probe = new_socket();
+    auto probe = new_socket(type);
     if (!probe)
         return probe.error();
     switch (const int code = connect_once(probe->get(), address)) {
@@ -111,13 +111,11 @@ Result<void> clear_path(const std::string &path, const sockaddr_un &address) {
     }
 }
 
-}  // namespace
-
-Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns) {
+Result<UniqueFd> connect_to(const std::string &path, int type, int64_t deadline_ns) {
     const auto address = socket_address(path);
     if (!address)
         return address.error();
-    auto fd = new_socket();
+    auto fd = new_socket(type);
     if (!fd)
         return fd;
     // A full backlog has no event to wait for: try again, less and less often.
@@ -134,16 +132,16 @@ Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns)
     }
 }
 
-Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode) {
+Result<UniqueFd> listen_at(const std::string &path, int type, unsigned mode) {
     const auto address = socket_address(path);
     if (!address)
         return address.error();
     auto lock = lock_path(path);
     if (!lock)
         return lock.error();
-    if (auto cleared = clear_path(path, *address); !cleared)
+    if (auto cleared = clear_path(path, *address, type); !cleared)
         return cleared.error();
-    auto fd = new_socket();
+    auto fd = new_socket(type);
     if (!fd)
         return fd;
     // The file takes its mode from the socket at bind, less the umask: so it is never wider than asked.
@@ -157,6 +155,24 @@ Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode) {
         return Error{code, "listen on " + quoted(path)};
     }
     return fd;
+}
+
+}  // namespace
+
+Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns) {
+    return connect_to(path, SOCK_SEQPACKET, deadline_ns);
+}
+
+Result<UniqueFd> connect_stream(const std::string &path, int64_t deadline_ns) {
+    return connect_to(path, SOCK_STREAM, deadline_ns);
+}
+
+Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode) {
+    return listen_at(path, SOCK_SEQPACKET, mode);
+}
+
+Result<UniqueFd> listen_stream(const std::string &path, unsigned mode) {
+    return listen_at(path, SOCK_STREAM, mode);
 }
 
 }  // namespace maru::wire

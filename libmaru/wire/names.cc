@@ -59,6 +59,10 @@ const char *status_name(Status status) {
     return number < std::size(kStatusNames) ? kStatusNames[number] : "status out of range";
 }
 
-const char *request_name(const RequestBody &body) { return kRequestNames[body.index()]; }
+const char *request_kind_name(size_t kind) {
+    return kind < std::size(kRequestNames) ? kRequestNames[kind] : "request out of range";
+}
+
+const char *request_name(const RequestBody &body) { return request_kind_name(body.index()); }
 
 }  // namespace maru::wire

@@ -40,5 +40,8 @@ Result<UniqueFd> connect_seqpacket(const std::string &path, int64_t deadline_ns)
 // socket nobody listens on is replaced; anything that is not a socket is refused untouched (EEXIST).
 // Starters take turns by PATH.lock, which stays behind: exactly one of those that race gets the path.
 Result<UniqueFd> listen_seqpacket(const std::string &path, unsigned mode);
+// The same for a stream socket, which other programs than ours connect to.
+Result<UniqueFd> listen_stream(const std::string &path, unsigned mode);
+Result<UniqueFd> connect_stream(const std::string &path, int64_t deadline_ns);
 
 }  // namespace maru::wire
