@@ -3,6 +3,7 @@
 // An admin (uid 0, marud's own uid, admin_group) sees and changes everything, everybody else what
 // belongs to their own uid. None of it needs a session.
 #include <algorithm>
+#include <cassert>
 
 #include "daemon/protocol/service_impl.h"
 
@@ -65,6 +66,40 @@ uint64_t Service::Impl::unproven_bytes(uint32_t uid, bool everybody) const {
         if (everybody || rest.charge.uid() == uid)
             sum += rest.charge.bytes();
     return sum;
+}
+
+metrics::ServiceGauges Service::Impl::gauges() const {
+    metrics::ServiceGauges out;
+    sessions.each([&](const Session &session) {
+        SessionState state =
+            session.state == SessionState::Restoring ? SessionState::Attaching : session.state;
+        ++out.sessions[session.worker() ? 0 : 1][static_cast<size_t>(state)];
+    });
+    // A pool of no known kind could not have been opened.
+    auto usage_at = [&](const Pool &pool) -> wire::Usage & {
+        size_t place = metrics::placement_of(pool.medium, pool.tier, pool.scope);
+        assert(place < out.usage.size());
+        return out.usage[place];
+    };
+    pools.each([&](const Pool &pool) {
+        ++out.pools[static_cast<size_t>(pool.state)];
+        add(usage_at(pool), usage_of(pool));
+    });
+    for (const Unproven &rest :
+         unproven) {  // CPU pools of a worker, as long as there are no others
+        out.usage[0].reserved_bytes += rest.charge.bytes();
+        out.usage[0].quarantined_bytes += rest.charge.bytes();
+    }
+    Directory::Totals totals = directory.totals();
+    out.objects = totals.objects;
+    out.replicas = totals.replicas;
+    out.leases = totals.leases;
+    out.namespaces = totals.namespaces;
+    out.charged_bytes = quota.host_bytes();
+    out.limit_bytes = config.host_cpu_bytes;
+    out.unproven_bytes = unproven_bytes(0, true);
+    out.draining = draining;
+    return out;
 }
 
 void Service::Impl::on(Call &call, const wire::UsageRequest &request) {
@@ -144,6 +179,7 @@ void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {
     }
     wire::CountReply answer;
     answer.count = retired.size();
+    tally.admin_retired += retired.size();
     for (const RetiredReplica &one : retired)
         answer.pending += one.has_readers;
     reply(call, answer);

@@ -15,6 +15,7 @@ void Service::Impl::transition(Session &session, SessionEvent event) {
     if (*to == session.state)
         return;
     session.state = *to;
+    ++tally.session_events[static_cast<size_t>(event)];
     session.state_since = now;
     if (*to == SessionState::Attached)
         show(session);
@@ -148,7 +149,8 @@ void Service::Impl::exit_session(Session &session) {
 }
 
 // The last of a session: no pool, no lease, no record. `session` is gone afterwards.
-void Service::Impl::forget(Session &session) {
+void Service::Impl::forget(Session &session, metrics::SessionEnd how) {
+    ++tally.sessions_ended[static_cast<size_t>(how)];
     assert(session.state == SessionState::Closed && session.pools.empty());
     if (session.connection) {
         Connection &connection = connections.at(session.connection);
@@ -221,7 +223,7 @@ void Service::Impl::tick() {
     for (HolderIndex holder : gone) {
         Session &session = *sessions.at(holder);
         transition(session, SessionEvent::Close);
-        forget(session);
+        forget(session, metrics::SessionEnd::Forgotten);
     }
     for (PoolIndex index : retry)
         if (Pool *pool = pools.at(index); pool && pool->retry_at && pool->retry_at <= now)

@@ -3,11 +3,29 @@
 // The frequent requests. Nothing here allocates per key: results go into buffers of Service, and
 // the directory allocates nothing on a probe.
 #include <algorithm>
+#include <bit>
 #include <cassert>
+#include <cstring>
 
 #include "daemon/protocol/service_impl.h"
 
 namespace maru {
+namespace {
+
+uint64_t count_bits(std::span<const uint8_t> bits) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (; at + 8 <= bits.size(); at += 8) {
+        uint64_t word;
+        std::memcpy(&word, &bits[at], sizeof word);
+        count += static_cast<uint64_t>(std::popcount(word));
+    }
+    for (; at < bits.size(); ++at)
+        count += static_cast<uint64_t>(std::popcount(bits[at]));
+    return count;
+}
+
+}  // namespace
 
 // ---- operations
 // ----------------------------------------------------------------------------------
@@ -72,6 +90,7 @@ wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns
                                              uint64_t op, const wire::CommitItem &item) {
     uint64_t content = commit_content(ns_id, item);
     if (const Ledger::Entry *first = session.ledger.find(op)) {
+        ++tally.commit_retries;
         if (first->status == wire::Status::Absent)
             return {0, wire::Status::Absent, 0};
         if (first->content != content)
@@ -89,6 +108,9 @@ wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns
     else
         result = directory.commit(ns, pool->index, item);
     session.ledger.record(op, content, result);
+    tally.commits.add(result.status);
+    if (result.status == wire::Status::Ok)
+        tally.committed_bytes += item.length;
     return result;
 }
 
@@ -153,17 +175,21 @@ void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
     if (!namespace_or_refuse(call, request.namespace_id, &ns))
         return;
     std::span<uint8_t> bits = std::span(bitmap).first((request.keys.size() + 7) / 8);
+    tally.probe_keys += request.keys.size();
     const Session *reader = &session;
     if (!session.worker()) {
         reader = sessions.at(engines.holder(session.uid, session.engine));
         if (!reader || reader->state != SessionState::Attached) {
             std::fill(bits.begin(), bits.end(), uint8_t{0});
+            ++tally.probes_without_worker;
             reply(call, wire::ProbeReply{0, bits, wire::ProbeReason::NoWorkerAttached});
             return;
         }
     }
     uint32_t prefix = directory.probe(reader->holder, ns, request.keys, request.manifest,
                                       request.stop_at_miss, bits);
+    tally.probe_hits += count_bits(bits);
+    tally.probe_prefix_keys += prefix;
     reply(call, wire::ProbeReply{prefix, bits, wire::ProbeReason::None});
 }
 
@@ -179,6 +205,10 @@ void Service::Impl::on(Call &call, const wire::AcquireRequest &request) {
     uint64_t room = std::min<uint64_t>(leases_left(session), UINT32_MAX);
     directory.acquire(session.holder, ns, request.keys, request.manifest, request.stop_at_miss,
                       static_cast<uint32_t>(room), static_cast<uint32_t>(now / kSecond), results);
+    for (const wire::AcquireResult &one : results) {
+        tally.acquires.add(one.status);
+        tally.acquired_bytes += one.length;  // 0 unless Ok
+    }
     reply(call, wire::AcquireReply{results});
 }
 
@@ -195,6 +225,7 @@ void Service::Impl::on(Call &call, const wire::ReleaseRequest &request) {
             for (HolderIndex other = 1; other < sessions.end(); ++other)
                 if (statuses[i] == wire::Status::NotFound)
                     statuses[i] = directory.release(other, request.items[i]);
+        tally.releases.add(statuses[i]);
     }
     reply_statuses(call, request.items.size());
     distribute_drained();
@@ -205,8 +236,10 @@ void Service::Impl::on(Call &call, const wire::RetireRequest &request) {
     Session &session = *call.session();
     if (!batch_fits(call, request.items.size(), "replicas"))
         return;
-    for (size_t i = 0; i < request.items.size(); ++i)
+    for (size_t i = 0; i < request.items.size(); ++i) {
         statuses[i] = directory.retire(request.items[i], session.holder);
+        tally.retires.add(statuses[i]);
+    }
     reply_statuses(call, request.items.size());
 }
 
@@ -217,6 +250,7 @@ void Service::Impl::on(Call &call, const wire::ReclaimAckRequest &request) {
     for (size_t i = 0; i < request.items.size(); ++i) {
         const wire::ReplicaName &name = request.items[i];
         statuses[i] = directory.reclaim(name, session.holder);
+        tally.reclaims.add(statuses[i]);
         auto waiting = session.reclaimable.find(name.replica);
         if (waiting != session.reclaimable.end() && waiting->second.generation == name.generation)
             session.reclaimable.erase(waiting);

@@ -189,7 +189,7 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
     if (segment.forgotten) {
         if (defer(call, segment.waiters) &&
             std::exchange(segment.state, SegmentState::Proving) != SegmentState::Proving)
-            effects.prove_segment(ref);
+            ask_proof(ref);
         return;
     }
     reply(call, wire::SegmentReply{pool->bytes_of(request.segment), segment.huge},
@@ -382,6 +382,8 @@ void Service::Impl::finish_pool(Call &call, Pool &pool) {
     if (pool.state == PoolState::Finishing)
         return;  // asked already: one answer for both
     pool.state = PoolState::Finishing;
+    // Asked again after Busy: the wait is counted from the first time.
+    pool.proof_since = pool.proof_since ? pool.proof_since : now;
     if (MARU_MUTANT(BudgetBeforeAck))
         pool.charge.release();
     advance_proof(pool);

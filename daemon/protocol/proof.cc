@@ -25,12 +25,18 @@ void Service::Impl::orphan(Session &session) {
     for (PoolIndex index : owned) {
         Pool &pool = *pools.at(index);
         pool.state = PoolState::Orphaned;
+        pool.proof_since = pool.proof_since ? pool.proof_since : now;
         directory.set_closing(index, true);
         pool.retry_delay = kFirstProofDelay;
         pool.retry_at = 0;
     }
     for (PoolIndex index : owned)
         advance_proof(*pools.at(index));
+}
+
+void Service::Impl::ask_proof(SegmentRef ref) {
+    ++tally.proof_attempts;
+    effects.prove_segment(ref);
 }
 
 // Asks about every segment that is not decided. Waits for what is under way.
@@ -44,7 +50,7 @@ void Service::Impl::advance_proof(Pool &pool) {
             case SegmentState::StillMapped:
                 if (segment.held) {
                     segment.state = SegmentState::Proving;
-                    effects.prove_segment({pool.id, i});
+                    ask_proof({pool.id, i});
                 } else if (pool.owner->state == SessionState::Exiting) {
                     segment.state = SegmentState::Proven;
                     effects.log(4,
@@ -114,6 +120,7 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
         pool->segments[ref.segment].state != SegmentState::Proving)
         return;
     Segment &segment = pool->segments[ref.segment];
+    ++tally.proofs[static_cast<size_t>(proof)];
     switch (proof) {
         case Proof::Proven:
             segment.state = SegmentState::Proven;
@@ -164,6 +171,8 @@ void Service::Impl::drop(Pool &pool, uint32_t segment) {
 // that were refused a proof. Answers whoever waited for it. `pool` is gone afterwards.
 void Service::Impl::remove_pool(Pool &pool) {
     Session &owner = *pool.owner;
+    if (pool.proof_since)
+        tally.proof_time.observe(now - pool.proof_since);
     uint64_t refused_bytes = 0;
     uint32_t refused_segments = 0;
     for (uint32_t i = 0; i < pool.segments.size(); ++i) {
@@ -213,7 +222,7 @@ void Service::Impl::session_proven(Session &session) {
         6, "everything of " + person(session) + ", uid " + std::to_string(uid) + ", is proven gone",
         session.id);
     transition(session, SessionEvent::Proven);
-    forget(session);
+    forget(session, session.fenced ? metrics::SessionEnd::Fenced : metrics::SessionEnd::Exited);
 }
 
 }  // namespace maru

@@ -54,6 +54,7 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
                             ProcessId64 process, bool alive) {
     assert(wire::id_epoch(record.session) != config.epoch);
     Session &session = sessions.create(config.max_ledger_items);
+    ++tally.sessions_restored;
     session.id = record.session;
     session.domain = ++next_domain;
     session.state = SessionState::Recorded;
@@ -211,6 +212,7 @@ void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
     for (size_t i = 0; i < request.items.size(); ++i) {
         ids[i] = 0;
         statuses[i] = republish_item(session, request.items[i], &ids[i]);
+        tally.republished.add(statuses[i]);
     }
     reply(call, wire::ItemStatusReply{std::span(statuses).first(request.items.size()),
                                       std::span(ids).first(request.items.size())});
@@ -284,7 +286,7 @@ void Service::Impl::forget_unmapped_segments(Session &session) {
             } else if (segment.held) {
                 segment.forgotten = true;
                 segment.state = SegmentState::Proving;
-                effects.prove_segment({pool.id, i});
+                ask_proof({pool.id, i});
             } else {
                 segment = Segment{};
             }

@@ -40,6 +40,7 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
 
 void Service::Impl::reply(const Call &call, wire::ReplyBody body,
                           std::span<const SegmentRef> segments) {
+    count_result(call.kind, body);
     effects.reply(call.connection.id, wire::Reply{call.id, std::move(body)}, segments);
 }
 
@@ -48,7 +49,19 @@ void Service::Impl::reply(const Waiter &waiter, wire::ReplyBody body,
     auto found = connections.find(waiter.connection);
     assert(found != connections.end() && found->second.deferred > 0);
     --found->second.deferred;
+    count_result(waiter.kind, body);
     effects.reply(waiter.connection, wire::Reply{waiter.request, std::move(body)}, segments);
+}
+
+void Service::Impl::count_result(uint8_t kind, const wire::ReplyBody &body) {
+    wire::Status status = wire::Status::Ok;
+    if (const auto *only = std::get_if<wire::StatusOnly>(&body))
+        status = only->status;
+    else if (const auto *close = std::get_if<wire::ClosePoolReply>(&body))
+        status = close->status;
+    ++tally.requests[kind][static_cast<size_t>(metrics::outcome_of(status))];
+    if (status != wire::Status::Ok)
+        ++tally.refusals[static_cast<size_t>(status)];
 }
 
 void Service::Impl::ok(const Call &call) { reply(call, wire::StatusOnly{}); }
@@ -76,7 +89,7 @@ bool Service::Impl::defer(const Call &call, std::vector<Waiter> &waiters) {
         return false;
     }
     ++call.connection.deferred;
-    waiters.push_back({call.connection.id, call.id});
+    waiters.push_back({call.connection.id, call.id, call.kind});
     return true;
 }
 
@@ -91,7 +104,12 @@ void Service::Impl::forget_waiters(Connection &connection) {
     if (!connection.deferred)
         return;
     auto drop_from = [&](std::vector<Waiter> &waiters) {
-        std::erase_if(waiters, [&](const Waiter &w) { return w.connection == connection.id; });
+        std::erase_if(waiters, [&](const Waiter &w) {
+            if (w.connection != connection.id)
+                return false;
+            ++tally.requests[w.kind][static_cast<size_t>(metrics::Outcome::Dropped)];
+            return true;
+        });
     };
     assert(connection.session);
     for (PoolIndex index : connection.session->pools) {
@@ -244,7 +262,7 @@ void Service::handle(ConnectionId connection, const wire::Request &request,
     if (found == impl.connections.end())
         return;  // told to close: what it still sends is dropped
     ++impl.requests;
-    Call call{found->second, request.id, descriptors};
+    Call call{found->second, request.id, static_cast<uint8_t>(request.body.index()), descriptors};
     if (request.id == 0) {
         impl.refuse(call, wire::Status::Protocol, "request id 0 is for events");
         return;
@@ -288,7 +306,7 @@ void Service::refuse(ConnectionId connection, uint64_t request_id, wire::Status 
     if (found == impl_->connections.end())
         return;
     ++impl_->requests;
-    impl_->refuse(Call{found->second, request_id, {}}, status, message);
+    impl_->refuse(Call{found->second, request_id, metrics::kMalformedRequest, {}}, status, message);
 }
 
 void Service::on_segment_created(SegmentRef segment, const Result<CreatedSegment> &result,
@@ -378,6 +396,10 @@ Service::Counters Service::counters() const {
     counters.refused = impl_->refused;
     return counters;
 }
+
+const metrics::ServiceTally &Service::tally() const { return impl_->tally; }
+
+metrics::ServiceGauges Service::gauges() const { return impl_->gauges(); }
 
 std::string Service::check_invariants() const { return impl_->check_invariants(); }
 

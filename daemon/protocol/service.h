@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/metrics/tally.h"
 #include "daemon/session/types.h"
 #include "libmaru/base/result.h"
 #include "libmaru/wire/messages.h"
@@ -146,6 +147,9 @@ class Service {
         uint64_t requests = 0, refused = 0;
     };
     Counters counters() const;
+    const metrics::ServiceTally &tally() const;
+    // Walks sessions and pools, as Status does.
+    metrics::ServiceGauges gauges() const;
 
     // For tests and the simulation: walks everything, "" or what is inconsistent.
     std::string check_invariants() const;

@@ -49,6 +49,7 @@ struct Connection {
 struct Call {
     Connection &connection;
     uint64_t id;
+    uint8_t kind;  // by place in RequestBody
     std::span<const AttachedDescriptor> descriptors;
     Session *session() const { return connection.session; }
 };
@@ -85,6 +86,7 @@ struct Service::Impl {
     uint32_t next_session = 0, next_pool = 0, next_domain = 0;
     uint64_t requests = 0, refused = 0;
     uint32_t forced_closes = 0;  // pools with drain_waiters
+    metrics::ServiceTally tally;
 
     // Scratch for replies, and what AttachPool adopted.
     std::array<wire::CommitResult, wire::kMaxBatchItems> commit_results;
@@ -104,6 +106,7 @@ struct Service::Impl {
                 uint64_t detail = 0);
     void refuse(const Waiter &waiter, wire::Status status, std::string_view message);
     void reply_statuses(const Call &call, size_t count);
+    void count_result(uint8_t kind, const wire::ReplyBody &body);
     // Registers one more deferred answer; false: refused already, too many are open.
     bool defer(const Call &call, std::vector<Waiter> &waiters);
     void answer_all(std::vector<Waiter> &waiters, const wire::ReplyBody &body,
@@ -208,6 +211,7 @@ struct Service::Impl {
     wire::Usage usage_of(const Pool &pool) const;
     wire::Usage usage_of_uid(uint32_t uid, bool everybody) const;
     uint64_t unproven_bytes(uint32_t uid, bool everybody) const;
+    metrics::ServiceGauges gauges() const;
 
     // ---- liveness.cc
     void transition(Session &session, SessionEvent event);
@@ -221,7 +225,7 @@ struct Service::Impl {
     void fence(Session &session, std::string_view by_whom);
     void process_exited(ProcessId64 process);
     void exit_session(Session &session);
-    void forget(Session &session);
+    void forget(Session &session, metrics::SessionEnd how);
     void connection_closed(ConnectionId connection);
     void stalled(TimeNs gap);
     void tick();
@@ -231,6 +235,7 @@ struct Service::Impl {
 
     // ---- proof.cc
     void orphan(Session &session);
+    void ask_proof(SegmentRef ref);
     void advance_proof(Pool &pool);
     void conclude_proof(Pool &pool);
     void conclude_forgotten(Pool &pool, uint32_t number);

@@ -100,6 +100,7 @@ void Service::Impl::on(Call &call, const wire::OpenSessionRequest &request) {
     session.start_time = peer.start_time;
     session.process = peer.process;
     session.opened = session.state_since = now;
+    ++tally.sessions_opened[session.worker() ? 0 : 1];
     session.charge = std::move(std::get<Quota::SessionCharge>(charge));
     if (session.worker())
         engines.take(session.uid, session.engine, session.holder);
@@ -267,6 +268,7 @@ void Service::Impl::on(Call &call, const wire::AttachDoneRequest &) {
         forget_unmapped_segments(session);
     distribute_drained();  // before the session counts as attached: told once, below
     transition(session, SessionEvent::AttachDone);
+    ++tally.reattaches[same_life ? 0 : 1];
     save(session);
     ok(call);
     send_reclaims(session);
@@ -386,8 +388,8 @@ void Service::Impl::on(Call &call, const wire::CloseSessionRequest &) {
     effects.log(6, "session closed by " + person(session), session.id);
     Connection &connection = call.connection;
     transition(session, SessionEvent::Close);
-    forget(session);
-    reply(Call{connection, call.id, {}}, wire::StatusOnly{});
+    forget(session, metrics::SessionEnd::Closed);
+    reply(Call{connection, call.id, call.kind, {}}, wire::StatusOnly{});
     distribute_drained();
 }
 

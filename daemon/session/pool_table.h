@@ -22,6 +22,7 @@ struct Session;
 struct Waiter {
     ConnectionId connection = 0;
     uint64_t request = 0;
+    uint8_t kind = 0;  // by place in RequestBody, for the count of its result
 };
 
 enum class SegmentState : uint8_t {
@@ -83,6 +84,7 @@ struct Pool {
     std::vector<Waiter> finish_waiters;  // ClosePool Finish
     TimeNs retry_at = 0;                 // Orphaned with StillMapped segments; 0: none due
     TimeNs retry_delay = 0;
+    TimeNs proof_since = 0;  // when its end began: Finish was asked, or its worker was gone
 
     bool proving() const { return state == PoolState::Finishing || state == PoolState::Orphaned; }
     uint64_t bytes_of(uint32_t segment) const;
