@@ -43,15 +43,28 @@ struct Config {
     uint64_t objects = 0;
     uint64_t descriptors_per_uid = 0;
     uint64_t connections_per_uid = 0;
+    // [metrics]
+    std::string metrics_socket;  // "": beside the socket of clients; "off": none
+    std::string metrics_tcp;     // "": none
 };
 
-enum class SettingType : uint8_t { Text, Path, Mode, Level, Count, Size, Duration };
+enum class SettingType : uint8_t {
+    Text,
+    Path,
+    PathOrOff,
+    Loopback,
+    Mode,
+    Level,
+    Count,
+    Size,
+    Duration
+};
 
 struct Setting {
     const char *section;
     const char *name;
     SettingType type;
-    std::string Config::*text;  // Text and Path
+    std::string Config::*text;  // Text, Path, PathOrOff and Loopback
     uint64_t Config::*number;   // the others
     const char *default_value;  // as it would be written, without quotes
     uint64_t min, max;          // of number; of the length for Text

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "daemon/config/loopback_address.h"
 #include "libmaru/base/duration_text.h"
 #include "libmaru/base/size_text.h"
 
@@ -24,6 +25,10 @@ const char *wanted(const Setting &setting) {
             return "text in quotes";
         case SettingType::Path:
             return "an absolute path in quotes";
+        case SettingType::PathOrOff:
+            return "an absolute path in quotes, or \"off\"";
+        case SettingType::Loopback:
+            return "an address such as \"127.0.0.1:9469\" in quotes, or \"\"";
         case SettingType::Mode:
             return "an octal mode in quotes such as \"0660\"";
         case SettingType::Level:
@@ -50,10 +55,18 @@ Result<void> set_text(Config &config, const Setting &setting, const std::string 
         return wrong("contains a NUL character");
     if (text.size() > 4095)
         return wrong("is longer than 4095 bytes");
-    if (setting.type == SettingType::Path && !text.empty()) {
+    if (setting.type == SettingType::Loopback && !text.empty()) {
+        if (auto address = parse_loopback_address(text); !address)
+            return wrong(address.error().message);
+    }
+    bool off = setting.type == SettingType::PathOrOff && text == "off";
+    bool path = setting.type == SettingType::Path || setting.type == SettingType::PathOrOff;
+    if (path && !off && !text.empty()) {
         if (text[0] != '/')
-            return wrong("'" + text + "' is not an absolute path");
-        if (setting.text == &Config::socket && text.size() >= sizeof(sockaddr_un::sun_path))
+            return wrong("'" + text + "' is not an absolute path" +
+                         (setting.type == SettingType::PathOrOff ? " or \"off\"" : ""));
+        bool socket = setting.text == &Config::socket || setting.text == &Config::metrics_socket;
+        if (socket && text.size() >= sizeof(sockaddr_un::sun_path))
             return wrong("is longer than the 107 bytes of a socket's path");
     }
     config.*setting.text = text;

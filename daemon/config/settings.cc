@@ -90,9 +90,18 @@ constexpr Setting kSettings[] = {
     number("limits", "connections_per_uid", SettingType::Count, &Config::connections_per_uid, "512",
            1, 1'000'000, !kAuto, kReload,
            "Connections of one user. Further ones are closed as soon as they are accepted."),
+
+    text("metrics", "socket", SettingType::PathOrOff, &Config::metrics_socket, !kReload,
+         "The Unix socket on which metrics are served over HTTP, as GET /metrics: an absolute\n"
+         "path of at most 107 bytes, or \"off\". Its permissions are those of daemon.socket_mode.\n"
+         "Empty: metrics.sock in the directory of daemon.socket."),
+    text("metrics", "tcp", SettingType::Loopback, &Config::metrics_tcp, !kReload,
+         "An address for the same over TCP, such as \"127.0.0.1:9469\" or \"[::1]:9469\": only\n"
+         "addresses of this host alone are taken, because nobody is asked who he is there.\n"
+         "Empty: none. A unit without network needs a drop-in for it: see marud(8)."),
 };
 
-constexpr const char *kSections[] = {"daemon", "sessions", "cpu", "limits"};
+constexpr const char *kSections[] = {"daemon", "sessions", "cpu", "limits", "metrics"};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "daemon/event/event_source.h"
 #include "daemon/event/peer.h"
 #include "daemon/event/send_queue.h"
+#include "daemon/metrics/tally.h"
 #include "daemon/protocol/service.h"
 
 namespace maru {
@@ -29,8 +30,9 @@ struct Connection {
     bool told_service = false;    // connection_opened() was called, connection_closed() is owed
     bool takes_fds = false;       // SO_PASSRIGHTS is on
     bool retry = false;           // in Host's retry list
-    uint32_t in_flight = 0;       // requests given to Service that have no reply yet
-    uint32_t interest = 0;        // what epoll watches
+    metrics::Closed end = metrics::Closed::Peer;  // why it is closed, once it is
+    uint32_t in_flight = 0;  // requests given to Service that have no reply yet
+    uint32_t interest = 0;   // what epoll watches
     SendQueue queue;
     EventSource source;
     TimeNs last_packet = 0;

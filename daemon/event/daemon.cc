@@ -55,6 +55,8 @@ int Daemon::run() {
     }
     int status = loop();
     listener_.reset();
+    metrics_.reset();
+    exporter_.reset();
     watchdog_.reset();
     notifier_.flush();
     bool reaped = host_->stop_reaper(200);
@@ -99,6 +101,7 @@ Result<void> Daemon::start() {
         std::make_unique<Watchdog>(loop_.get(), notifier_, Watchdog::usec_from_environment());
     if (auto watched = watchdog_->start(); !watched)
         return watched;
+    serve_metrics();
     sd_event_source *source = nullptr;
     if (int r = sd_event_add_defer(loop_.get(), &source, on_ready, this); r < 0)
         return Error{-r, "add an event"};
@@ -134,6 +137,8 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
     auto store = SessionStore::open(setup_.runtime_directory, read_boot_id());
     if (!store)
         return store.error();
+    for (const auto &[name, fd] : stored)
+        fdstore_.found(name);
     auto loaded = store->load([this] { tick_progress(); });
     for (const std::string &problem : loaded.problems)
         journal_.log(3, problem, {{"MESSAGE_ID", message_id::kBadRecord}});
@@ -179,16 +184,39 @@ Result<void> Daemon::listen(std::vector<UniqueFd> passed) {
     Listener::Callbacks callbacks;
     callbacks.accepted = [this](UniqueFd client) { host_->accept_client(std::move(client)); };
     callbacks.refused = [this](UniqueFd client) { host_->refuse_client(std::move(client)); };
-    callbacks.out_of_descriptors = [this, last = int64_t{0}](const Error &why) mutable {
-        int64_t now = monotonic_ns();
-        if (last == 0 || now - last > 10 * kSecond)
-            journal_.log(3, describe(why) + "; clients wait or are turned away",
-                         {{"MESSAGE_ID", message_id::kNoDescriptors}});
-        last = now;
-    };
+    callbacks.out_of_descriptors = [this](const Error &why) { say_out_of_descriptors(why); };
     listener_ =
         std::make_unique<Listener>(loop_.get(), std::move(socket), own_path, std::move(callbacks));
     return listener_->start();
+}
+
+void Daemon::say_out_of_descriptors(const Error &why) {
+    int64_t now = monotonic_ns();
+    if (last_out_of_descriptors_ == 0 || now - last_out_of_descriptors_ > 10 * kSecond)
+        journal_.log(3, describe(why) + "; clients wait or are turned away",
+                     {{"MESSAGE_ID", message_id::kNoDescriptors}});
+    last_out_of_descriptors_ = now;
+}
+
+// A cache without metrics is better than no cache: what goes wrong here is said, and marud serves.
+void Daemon::serve_metrics() {
+    exporter_ = std::make_unique<Exporter>(*service_, *host_, notifier_, *watchdog_, MARU_VERSION);
+    metrics_ = std::make_unique<MetricsServer>(
+        loop_.get(), *exporter_,
+        [this](uint32_t uid, UniqueFd fd) { host_->reaper().close(uid, std::move(fd)); },
+        [this](const Error &why) { say_out_of_descriptors(why); });
+    auto serve = [this](metrics::Source source, Result<UniqueFd> socket, const std::string &path) {
+        Result<void> served =
+            socket ? metrics_->listen(source, std::move(*socket), path) : socket.error();
+        if (!served)
+            journal_.log(3, "metrics are not served there: " + describe(served.error()),
+                         {{"MESSAGE_ID", message_id::kNoMetrics}});
+    };
+    if (const std::string &path = setup_.metrics_socket; !path.empty())
+        serve(metrics::Source::Unix,
+              wire::listen_stream(path, static_cast<unsigned>(setup_.config.socket_mode)), path);
+    if (const std::string &address = setup_.config.metrics_tcp; !address.empty())
+        serve(metrics::Source::Tcp, listen_loopback(address), "");
 }
 
 Result<void> Daemon::add_signals() {
@@ -214,11 +242,11 @@ int Daemon::loop() {
         // Everything that waits already, then a while for what is about to come, then sleep.
         int r = 0;
         do
-            r = sd_event_run(loop, 0);
+            r = turn(0);
         while (r > 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED);
         if (r >= 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED) {
             host_->spin();
-            r = sd_event_run(loop, UINT64_MAX);
+            r = turn(UINT64_MAX);
         }
         if (r < 0) {
             journal_.log(3, describe(Error{-r, "the event loop failed"}));
@@ -228,6 +256,24 @@ int Daemon::loop() {
     int status = 0;
     sd_event_get_exit_code(loop, &status);
     return status;
+}
+
+// sd_event_run() in its three parts, with the time that is not spent in the poll. 0: nothing was due.
+int Daemon::turn(uint64_t timeout_usec) {
+    sd_event *loop = loop_.get();
+    const int64_t begun = monotonic_ns();
+    int r = sd_event_prepare(loop);
+    int64_t polled = 0;
+    if (r == 0) {
+        const int64_t before = monotonic_ns();
+        r = sd_event_wait(loop, timeout_usec);
+        polled = monotonic_ns() - before;
+    }
+    if (r <= 0)
+        return r;
+    r = sd_event_dispatch(loop);
+    host_->tally().turns.observe(monotonic_ns() - begun - polled);
+    return r < 0 ? r : 1;
 }
 
 int Daemon::on_ready(sd_event_source *, void *userdata) {
@@ -288,6 +334,7 @@ void Daemon::reload() {
         for (const std::string &line : errors.lines)
             journal_.log(3, line, {{"MESSAGE_ID", message_id::kBadConfig}});
         journal_.log(3, "configuration not reloaded; the settings of before are kept");
+        ++host_->tally().reloads[1];
     } else {
         for (const std::string &name : reload_config(setup_.config, fresh.config))
             journal_.log(4, name + " has changed, and takes effect when marud is restarted");
@@ -301,6 +348,7 @@ void Daemon::reload() {
         config.fdstore = fdstore_.enabled();
         config.fdstore_name = fdstore_.enabled() ? "systemd" : "none";
         service_->reconfigure(config);
+        ++host_->tally().reloads[0];
         journal_.log(5, "configuration reloaded", {{"MESSAGE_ID", message_id::kReloaded}});
     }
     notifier_.send("READY=1");
@@ -316,6 +364,7 @@ void Daemon::begin_shutdown(int signal) {
     journal_.log(5, std::string("marud stops: ") + (signal == SIGTERM ? "SIGTERM" : "SIGINT"),
                  {{"MESSAGE_ID", message_id::kStopping}});
     listener_->stop();
+    metrics_->stop();
     host_->shutdown(boottime_ns() + kFlushTime, [this] { sd_event_exit(loop_.get(), 0); });
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/event/host.h"
 #include "daemon/event/instance_lock.h"
 #include "daemon/event/listener.h"
+#include "daemon/event/metrics_server.h"
 #include "daemon/event/setup.h"
 #include "daemon/event/watchdog.h"
 
@@ -24,9 +25,12 @@ class Daemon {
     Result<void> start();
     Result<void> restore(std::map<std::string, UniqueFd> stored);
     Result<void> listen(std::vector<UniqueFd> passed);
+    void serve_metrics();
     Result<void> add_signals();
     Result<void> add_admin_group();
     int loop();
+    int turn(uint64_t timeout_usec);
+    void say_out_of_descriptors(const Error &why);
     void reload();
     void begin_shutdown(int signal);
     void tick_progress();
@@ -49,9 +53,12 @@ class Daemon {
     std::unique_ptr<Service> service_;  // wishes of host_, so it goes before it
     std::unique_ptr<Listener> listener_;
     std::unique_ptr<Watchdog> watchdog_;
+    std::unique_ptr<Exporter> exporter_;  // reads service_, host_ and watchdog_
+    std::unique_ptr<MetricsServer> metrics_;
     EventSource ready_, turn_, notify_source_;
     std::vector<EventSource> signals_;
     int64_t last_progress_ = 0;
+    int64_t last_out_of_descriptors_ = 0;
     bool stopping_ = false;
 };
 

@@ -71,13 +71,17 @@ PassedDescriptors take_passed_descriptors() {
 }
 
 void FdStore::store(const std::string &name, int fd) {
-    if (enabled_)
-        notifier_.send("FDSTORE=1\nFDNAME=" + name + "\nFDPOLL=0", {&fd, 1});
+    if (!enabled_)
+        return;
+    names_.insert(name);
+    notifier_.send("FDSTORE=1\nFDNAME=" + name + "\nFDPOLL=0", {&fd, 1});
 }
 
 void FdStore::remove(const std::string &name) {
-    if (enabled_)
-        notifier_.send("FDSTOREREMOVE=1\nFDNAME=" + name);
+    if (!enabled_)
+        return;
+    names_.erase(name);
+    notifier_.send("FDSTOREREMOVE=1\nFDNAME=" + name);
 }
 
 bool fdstore_available(const Notifier &notifier) {

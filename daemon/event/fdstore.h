@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "daemon/event/notify.h"
@@ -39,10 +40,14 @@ class FdStore {
     bool enabled() const { return enabled_; }
     void store(const std::string &name, int fd);
     void remove(const std::string &name);
+    // What an earlier life left there.
+    void found(const std::string &name) { names_.insert(name); }
+    size_t entries() const { return names_.size(); }
 
   private:
     Notifier &notifier_;  // owned by Daemon, outlives this
     bool enabled_;
+    std::unordered_set<std::string> names_;
 };
 
 // $FDSTORE (systemd 254 and newer) says so; an older manager does not tell, and we are asked to

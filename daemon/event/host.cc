@@ -79,6 +79,8 @@ void Host::begin_turn() {
     TimeNs gap = now_ - last_turn_;
     if (pulse_on_ && gap > 2 * options_.pulse) {
         service_->stalled(gap, now_);
+        ++tally_.stalls;
+        tally_.stalled_ns += static_cast<uint64_t>(gap);
         journal_.log(4,
                      "marud did not run for " + std::to_string(gap / 1'000'000) +
                          " ms; every session gets its full time-out from now",
@@ -142,7 +144,7 @@ int Host::on_timer(sd_event_source *, uint64_t, void *userdata) {
     self.timer_at_ = INT64_MAX - 1;  // it has fired: set_timers() must arm it again
     for (ConnectionId id : self.closing_)
         if (Connection *client = self.find(id); client && client->close_deadline <= self.now_)
-            self.kill(*client);
+            self.kill(*client, metrics::Closed::Service);
     self.service_->tick(self.now_);
     return 0;
 }
@@ -204,6 +206,21 @@ void Host::shutdown(TimeNs deadline, std::function<void()> on_done) {
     on_shutdown_ = std::move(on_done);
     service_->drain(true);
     service_->shutdown(now_);
+}
+
+void Host::measure(metrics::HostGauges &ret_gauges) const {
+    ret_gauges.connections = connections_.size();
+    ret_gauges.send_queue_bytes = 0;
+    for (const auto &[id, client] : connections_)
+        ret_gauges.send_queue_bytes += client->queue.bytes();
+    const Reaper::Load load = reaper_.load();
+    ret_gauges.reaper_queued = load.queued;
+    ret_gauges.reaper_running = load.running;
+    ret_gauges.reaper_threads = load.threads;
+    ret_gauges.reaper_jobs = load.ended;
+    ret_gauges.reaper_longest_ns = load.longest_ns;
+    ret_gauges.fdstore_entries = fdstore_.entries();
+    ret_gauges.journal_dropped = journal_.dropped();
 }
 
 // ---- wishes of Service -------------------------------------------------------------------------

@@ -64,6 +64,10 @@ class Host final : public Effects, private SegmentFacts {
     size_t connections() const { return connections_.size(); }
     void reload_requested() { reload_wanted_ = true; }
 
+    Reaper &reaper() { return reaper_; }
+    metrics::HostTally &tally() { return tally_; }
+    void measure(metrics::HostGauges &ret_gauges) const;
+
     // Effects
     void reply(ConnectionId to, const wire::Reply &reply,
                std::span<const SegmentRef> segments) override;
@@ -102,15 +106,16 @@ class Host final : public Effects, private SegmentFacts {
     bool bind_peer(Connection &client, UniqueFd pidfd);
     void client_ready(Connection &client, uint32_t events);
     int read_packets(Connection &client, int limit);  // how many were handled
-    void handle_packet(Connection &client, wire::Packet &packet);
+    metrics::RequestClass handle_packet(Connection &client, wire::Packet &packet);
     bool check_sender(Connection &client, const wire::Packet &packet);
     void handle_request(Connection &client, const wire::Request &request, wire::Packet &packet);
     void send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
               uint64_t reply_id);
     void after_send(Connection &client, SendOutcome outcome);
-    void begin_close(Connection &client, std::string_view why);
-    void kill(Connection &client);  // no more sending: dead at the end of the turn
-    void bury(ConnectionId id);     // end of turn
+    void begin_close(Connection &client, metrics::Closed reason, std::string_view why);
+    // No more sending: dead at the end of the turn.
+    void kill(Connection &client, metrics::Closed reason);
+    void bury(ConnectionId id);  // end of turn
     void update_interest(Connection &client);
     void want_retry(Connection &client);
     void close_fds(uint32_t uid, std::vector<UniqueFd> &fds);
@@ -160,6 +165,7 @@ class Host final : public Effects, private SegmentFacts {
     double log_tokens_ = kLogBurst;
     TimeNs log_refilled_ = 0;
     uint64_t log_suppressed_ = 0;
+    metrics::HostTally tally_;
 };
 
 class Host::Turn {

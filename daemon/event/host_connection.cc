@@ -22,6 +22,7 @@ Connection *Host::find(ConnectionId id) {
 // ---- arrival -----------------------------------------------------------------------------------
 
 void Host::refuse_client(UniqueFd socket) {
+    ++tally_.connections_refused[static_cast<size_t>(metrics::Refused::Other)];
     auto peer = peer_credentials(socket.get());
     reaper_.close(peer ? peer->uid : 0, std::move(socket));
 }
@@ -33,6 +34,7 @@ void Host::accept_client(UniqueFd socket) {
     client->id = next_connection_++;
     auto peer = peer_credentials(socket.get());
     if (!peer) {
+        ++tally_.connections_refused[static_cast<size_t>(metrics::Refused::Other)];
         log_client(*client, 4, "client refused: " + describe(peer.error()));
         reaper_.close(UINT32_MAX, std::move(socket));
         return;
@@ -40,25 +42,29 @@ void Host::accept_client(UniqueFd socket) {
     client->peer = std::move(*peer);
     client->socket = std::move(socket);
     uint32_t uid = client->peer.uid;
-    auto turn_away = [&](const std::string &why) {
+    auto turn_away = [&](metrics::Refused reason, const std::string &why) {
+        ++tally_.connections_refused[static_cast<size_t>(reason)];
         log_client(*client, 4, "client refused: " + why);
         reaper_.close(uid, std::move(client->socket));
     };
     if (connections_of_uid_[uid] >= options_.connections_per_uid)
-        return turn_away("this user has " + std::to_string(options_.connections_per_uid) +
-                         " connections, as many as limits.connections_per_uid allows");
+        return turn_away(metrics::Refused::UidLimit,
+                         "this user has " + std::to_string(options_.connections_per_uid) +
+                             " connections, as many as limits.connections_per_uid allows");
     // Until its queue is worked off: every connection is a descriptor to close later.
     if (!reaper_.room(uid))
-        return turn_away("too many of this user's descriptors are waiting to be closed");
+        return turn_away(metrics::Refused::ClosesPending,
+                         "too many of this user's descriptors are waiting to be closed");
 
     sd_event_source *source = nullptr;
     if (sd_event_add_io(loop_, &source, client->socket.get(), EPOLLIN, on_socket, client.get()) < 0)
-        return turn_away("no memory");
+        return turn_away(metrics::Refused::Other, "no memory");
     client->source.reset(source);
     client->interest = EPOLLIN;
     client->last_packet = now_;
     Connection &added = *client;
     ++connections_of_uid_[uid];
+    ++tally_.connections_opened;
     connections_.emplace(added.id, std::move(client));
 
     auto pidfd = options_.use_peer_pidfd ? peer_pidfd(added.socket.get())
@@ -69,11 +75,11 @@ void Host::accept_client(UniqueFd socket) {
         added.stage = Connection::Stage::AwaitCredentials;
         added.by_credentials = true;
     } else if (pidfd.error().code == ENOPROTOOPT) {
-        begin_close(added,
+        begin_close(added, metrics::Closed::Sender,
                     "the client's process cannot be seen from here: run marud on the host or "
                     "share its pid namespace, or use Linux 6.5");
     } else {
-        kill(added);  // ESRCH: it has ended already
+        kill(added, metrics::Closed::Peer);  // ESRCH: it has ended already
     }
 }
 
@@ -111,7 +117,7 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
         client.peer.pid = sender;
         auto pidfd = open_pidfd(sender);
         if (!pidfd) {
-            begin_close(client,
+            begin_close(client, metrics::Closed::Sender,
                         "cannot tell who sent the first packet: " + describe(pidfd.error()));
             return false;
         }
@@ -120,8 +126,9 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
     ProcessWatch::Process *process = processes_.find(client.process);
     if (sender == client.peer.pid && process && !process_ended(process->pidfd.get()))
         return true;
-    begin_close(client, "a packet came from process " + std::to_string(sender) +
-                            " over the connection of process " + std::to_string(client.peer.pid));
+    begin_close(client, metrics::Closed::Sender,
+                "a packet came from process " + std::to_string(sender) +
+                    " over the connection of process " + std::to_string(client.peer.pid));
     return false;
 }
 
@@ -146,7 +153,7 @@ void Host::client_ready(Connection &client, uint32_t events) {
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         if (client.stage == Connection::Stage::Closing) {
             if (events & (EPOLLHUP | EPOLLERR))
-                kill(client);
+                kill(client, client.end);
         } else {
             read_packets(client, kPacketsPerTurn);
         }
@@ -162,12 +169,14 @@ int Host::read_packets(Connection &client, int limit) {
         if (!packet) {
             int code = packet.error().code;
             if (code != EAGAIN && code != ENOBUFS && code != ENOMEM)
-                kill(client);
+                kill(client, metrics::Closed::Peer);
             break;
         }
         ++handled;
         acting_uid_ = client.peer.uid;
-        handle_packet(client, *packet);
+        const int64_t begun = monotonic_ns();
+        const metrics::RequestClass kind = handle_packet(client, *packet);
+        tally_.handling[static_cast<size_t>(kind)].observe(monotonic_ns() - begun);
         close_fds(client.peer.uid, packet->fds);  // what was not adopted
         if (client.queue.bytes() > kPauseBytes || !reaper_.room(client.peer.uid))
             break;
@@ -181,35 +190,42 @@ int Host::read_packets(Connection &client, int limit) {
     return handled;
 }
 
-void Host::handle_packet(Connection &client, wire::Packet &packet) {
+// Answers, or closes the client; says what kind of request it was.
+metrics::RequestClass Host::handle_packet(Connection &client, wire::Packet &packet) {
+    constexpr auto kNone = metrics::RequestClass::Session;
     if (!check_sender(client, packet))
-        return;
-    if (packet.truncated)
-        return begin_close(
-            client, "a packet is larger than " + std::to_string(wire::kMaxFrameBytes) + " bytes");
+        return kNone;
+    if (packet.truncated) {
+        begin_close(client, metrics::Closed::Malformed,
+                    "a packet is larger than " + std::to_string(wire::kMaxFrameBytes) + " bytes");
+        return kNone;
+    }
     const wire::Request *request = decoder_.request(packet.bytes);
     if (!request) {
         const wire::DecodeError &error = decoder_.error();
-        if (error.request_id == 0)
-            return begin_close(client, "a packet is not a message: " + error.message);
+        if (error.request_id == 0) {
+            begin_close(client, metrics::Closed::Malformed,
+                        "a packet is not a message: " + error.message);
+            return kNone;
+        }
         ++client.in_flight;
         service_->refuse(client.id, error.request_id, error.status, error.message, now_);
-        return;
+        return kNone;
     }
+    // Before it is handled: the request is a view of the packet.
+    const metrics::RequestClass kind = metrics::kRequestClassOf[request->body.index()];
     ++client.in_flight;
-    if (client.in_flight > options_.max_in_flight) {
+    if (client.in_flight > options_.max_in_flight)
         service_->refuse(client.id, request->id, wire::Status::Again,
                          "more than " + std::to_string(options_.max_in_flight) +
                              " requests of this connection are unanswered",
                          now_);
-        return;
-    }
-    if (packet.fds_lost) {
+    else if (packet.fds_lost)
         service_->refuse(client.id, request->id, wire::Status::FdLimit,
                          "marud has no room for the descriptors of this request now", now_);
-        return;
-    }
-    handle_request(client, *request, packet);
+    else
+        handle_request(client, *request, packet);
+    return kind;
 }
 
 void Host::handle_request(Connection &client, const wire::Request &request, wire::Packet &packet) {
@@ -243,15 +259,18 @@ void Host::spin() {
     constexpr int64_t kLongest = 2'000'000;
     const int64_t begin = boottime_ns();
     int64_t last = begin, now = begin;
-    bool found = false;
+    bool found = false, found_now = false;
     do {
         Turn turn(*this);
+        if (found_now)
+            tally_.turns.observe(now_ - now);
+        found_now = false;
         for (size_t i = 0; i < active_.size(); ++i) {
             Connection *client = find(active_[i]);
             if (!client || client->stage != Connection::Stage::Open || !client->queue.empty())
                 continue;
             if (read_packets(*client, kPacketsPerTurn) > 0) {
-                found = true;
+                found = found_now = true;
                 last = now_;
             }
         }
@@ -327,21 +346,23 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
             wire::StatusOnly{wire::Status::FdLimit, "the descriptor cannot be passed now", 0}};
         auto frame = encoder_.reply(refusal);
         if (!frame)
-            return kill(client);
+            return kill(client, metrics::Closed::Service);
         client.queue.replace_front(*frame, spent_);
         close_fds(client.peer.uid, spent_);
         outcome = client.queue.flush(client.socket.get(), spent_);
     }
     if (outcome == SendOutcome::Gone)
-        return kill(client);
+        return kill(client, metrics::Closed::Peer);
     if (outcome == SendOutcome::NoMemory)
         want_retry(client);
+    tally_.send_queue_high_water =
+        std::max<uint64_t>(tally_.send_queue_high_water, client.queue.bytes());
     if (client.queue.overflown()) {
         log_client(client, 4, "client closed: it asks and does not read its replies");
-        return kill(client);
+        return kill(client, metrics::Closed::NotReading);
     }
     if (client.queue.empty() && client.stage == Connection::Stage::Closing)
-        return kill(client);
+        return kill(client, client.end);
     update_interest(client);
 }
 
@@ -365,25 +386,30 @@ void Host::update_interest(Connection &client) {
 
 void Host::close_connection(ConnectionId connection, std::string_view why) {
     if (Connection *client = find(connection))
-        begin_close(*client, why);
+        begin_close(*client, metrics::Closed::Service, why);
 }
 
-void Host::begin_close(Connection &client, std::string_view why) {
+void Host::begin_close(Connection &client, metrics::Closed reason, std::string_view why) {
     if (client.stage >= Connection::Stage::Closing)
         return;
     if (!why.empty())
         log_client(client, 5, "client closed: " + std::string(why));
     client.stage = Connection::Stage::Closing;
+    client.end = reason;
     client.close_deadline = now_ + kCloseGrace;
     if (client.queue.empty())
-        return kill(client);
+        return kill(client, reason);
     closing_.push_back(client.id);
     update_interest(client);
 }
 
-void Host::kill(Connection &client) {
+void Host::kill(Connection &client, metrics::Closed reason) {
     if (client.stage == Connection::Stage::Dead)
         return;
+    // What began its end counts, not how the end went.
+    if (client.stage == Connection::Stage::Closing)
+        reason = client.end;
+    ++tally_.connections_closed[static_cast<size_t>(reason)];
     client.stage = Connection::Stage::Dead;
     sd_event_source_set_enabled(client.source.get(), SD_EVENT_OFF);
     dying_.push_back(client.id);
@@ -420,6 +446,7 @@ void Host::log_client(const Connection &client, int priority, std::string_view m
     log_refilled_ = now_;
     if (log_tokens_ < 1) {
         ++log_suppressed_;
+        ++tally_.log_suppressed;
         return;
     }
     log_tokens_ -= 1;

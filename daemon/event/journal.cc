@@ -69,6 +69,7 @@ void Journal::log(int priority, std::string_view message, std::initializer_list<
     bool written =
         form_ == Form::Native ? send_native(priority, text, fields) : write_line(priority, text);
     dropped_ = written ? 0 : dropped_ + 1;
+    all_dropped_ += !written;
 }
 
 bool Journal::write_line(int priority, std::string_view message) {

@@ -31,6 +31,7 @@ inline constexpr char kClientRefused[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a16";
 inline constexpr char kSession[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a17";
 inline constexpr char kBadRecord[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a18";
 inline constexpr char kNoDescriptors[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a19";
+inline constexpr char kNoMetrics[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a1a";
 }  // namespace message_id
 
 class Journal {
@@ -44,6 +45,7 @@ class Journal {
     // A priority of syslog(3): 3 err, 4 warning, 5 notice, 6 info, 7 debug.
     void log(int priority, std::string_view message, std::initializer_list<LogField> fields = {});
     Form form() const { return form_; }
+    uint64_t dropped() const { return all_dropped_; }  // since the start
 
   private:
     bool write_line(int priority, std::string_view message);
@@ -54,7 +56,8 @@ class Journal {
     Form form_ = Form::Prefixed;
     UniqueFd native_;
     int level_ = 6;
-    uint64_t dropped_ = 0;
+    uint64_t dropped_ = 0;  // since the last line that was written
+    uint64_t all_dropped_ = 0;
 };
 
 }  // namespace maru

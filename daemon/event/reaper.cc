@@ -4,15 +4,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "libmaru/base/clock.h"
 
 namespace maru {
 namespace {
@@ -31,8 +35,11 @@ struct Reaper::State {
     std::unordered_map<uint32_t, UidQueue> queues;
     std::deque<uint32_t> ready;  // uids with a job that may run now: taken in turn
     std::vector<Done> done;
-    size_t threads = 0, idle = 0;
-    size_t starting = 0;  // threads made that have not taken the mutex yet
+    size_t threads = 0, idle = 0, queued = 0;
+    std::multiset<int64_t> running;  // when each began
+    uint64_t ended_jobs = 0;
+    int64_t longest_ns = 0;  // of the ended ones
+    size_t starting = 0;     // threads made that have not taken the mutex yet
     bool stopping = false;
     UniqueFd event;
 
@@ -57,6 +64,9 @@ void Reaper::State::run_one(const std::shared_ptr<State> &state,
     Work work = std::move(queue.jobs.front());
     queue.jobs.pop_front();
     ++queue.running;
+    --state->queued;
+    const int64_t begun = monotonic_ns();
+    auto place = state->running.insert(begun);
     state->list_if_ready(uid, queue);
     // This job may block for ever: whatever is ready now needs a thread other than this one.
     start_thread_if_needed(state);
@@ -65,6 +75,9 @@ void Reaper::State::run_one(const std::shared_ptr<State> &state,
     Done result = work();
     work = nullptr;  // what it owned may block as well, so it goes here and not under the lock
     lock.lock();
+    state->running.erase(place);
+    ++state->ended_jobs;
+    state->longest_ns = std::max(state->longest_ns, monotonic_ns() - begun);
     UidQueue &after = state->queues[uid];
     --after.running;
     state->list_if_ready(uid, after);
@@ -124,6 +137,7 @@ void Reaper::submit(uint32_t uid, Work work) {
     std::lock_guard lock(state_->mutex);
     State::UidQueue &queue = state_->queues[uid];
     queue.jobs.push_back(std::move(work));
+    ++state_->queued;
     state_->list_if_ready(uid, queue);
     State::start_thread_if_needed(state_);
     state_->wake.notify_one();
@@ -165,6 +179,20 @@ bool Reaper::stop(int timeout_ms) {
     state_->wake.notify_all();
     return state_->ended.wait_for(lock, std::chrono::milliseconds(timeout_ms),
                                   [this] { return state_->threads == 0; });
+}
+
+Reaper::Load Reaper::load() const {
+    std::lock_guard lock(state_->mutex);
+    Load load;
+    load.queued = state_->queued;
+    load.running = state_->running.size();
+    load.threads = state_->threads;
+    load.ended = state_->ended_jobs;
+    int64_t longest = state_->longest_ns;
+    if (!state_->running.empty())
+        longest = std::max(longest, monotonic_ns() - *state_->running.begin());
+    load.longest_ns = static_cast<uint64_t>(longest);
+    return load;
 }
 
 size_t Reaper::idle() const {

@@ -43,6 +43,12 @@ class Reaper {
     // Takes no more jobs and waits for the queued ones. False: some are stuck after `timeout_ms`;
     // their threads live on without touching this object.
     bool stop(int timeout_ms);
+    struct Load {
+        size_t queued = 0, running = 0, threads = 0;
+        uint64_t ended = 0;       // jobs, since the start
+        uint64_t longest_ns = 0;  // of any job, those that still run included
+    };
+    Load load() const;
     size_t threads() const;  // for tests
     size_t idle() const;     // for tests: threads that wait for work
 

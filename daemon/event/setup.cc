@@ -39,6 +39,10 @@ std::string directory_of(const std::string &path) {
     return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
+std::string beside(const std::string &path, const char *name) {
+    return path.substr(0, path.rfind('/') + 1) + name;
+}
+
 void choose_places(Setup &setup, const Arguments &arguments, SetupErrors &errors) {
     setup.socket = !arguments.socket.empty() ? arguments.socket : setup.config.socket;
     if (setup.socket.empty() && setup.user_mode) {
@@ -56,6 +60,14 @@ void choose_places(Setup &setup, const Arguments &arguments, SetupErrors &errors
     if (setup.socket.size() > 107) {
         errors.lines.push_back("socket path '" + setup.socket + "' is longer than 107 bytes");
         return;
+    }
+    if (setup.config.metrics_socket != "off") {
+        setup.metrics_socket = setup.config.metrics_socket;
+        if (setup.metrics_socket.empty())
+            setup.metrics_socket = beside(setup.socket, "metrics.sock");
+        if (setup.metrics_socket.size() > 107)
+            errors.lines.push_back("metrics.socket: '" + setup.metrics_socket +
+                                   "' is longer than 107 bytes; name another, or \"off\"");
     }
     setup.runtime_directory = setup.config.runtime_directory;
     if (setup.runtime_directory.empty()) {

@@ -15,6 +15,7 @@ struct Setup {
     std::string config_file;  // "": there is none
     std::string socket;       // an absolute path
     std::string runtime_directory;
+    std::string metrics_socket;  // "": none
     bool user_mode = false;
 };
 

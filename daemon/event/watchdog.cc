@@ -25,6 +25,7 @@ Result<void> Watchdog::start() {
 int Watchdog::on_time(sd_event_source *source, uint64_t, void *userdata) {
     auto *self = static_cast<Watchdog *>(userdata);
     self->notifier_.send("WATCHDOG=1");
+    ++self->pings_;
     // Relative to now: after a stall one ping, not one for each that was missed.
     sd_event_source_set_time_relative(source, self->period_usec_);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);

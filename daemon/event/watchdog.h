@@ -16,6 +16,7 @@ class Watchdog {
     Watchdog(sd_event *loop, Notifier &notifier, uint64_t usec)
         : loop_(loop), notifier_(notifier), period_usec_(usec / 3) {}
     Result<void> start();
+    uint64_t pings() const { return pings_; }
     static uint64_t usec_from_environment();  // for our pid; the variables are unset
 
   private:
@@ -24,6 +25,7 @@ class Watchdog {
     sd_event *loop_;
     Notifier &notifier_;  // both owned by Daemon, outlive this
     uint64_t period_usec_;
+    uint64_t pings_ = 0;
     EventSource timer_;
 };
 

@@ -57,6 +57,22 @@ INSTANTIATE_TEST_SUITE_P(
                   "m.toml:1: ", "'socket' in [daemon] is a table"},
         BadConfig{"[daemon]\nsocket = \"/a\"\n[daemon.sub]\nx = 1\n",
                   "m.toml:3: ", "unknown key 'sub'"},
+        // who could reach the metrics
+        BadConfig{"[metrics]\ntcp = \"0.0.0.0:9469\"\n", "m.toml:2: ",
+                  "'0.0.0.0:9469' can be reached from other hosts: it is not in 127.0.0.0/8"},
+        BadConfig{"[metrics]\ntcp = \"[::]:9469\"\n",
+                  "m.toml:2: ", "can be reached from other hosts: it is not ::1"},
+        BadConfig{"[metrics]\ntcp = \"[::ffff:127.0.0.1]:9469\"\n", "m.toml:2: ", "it is not ::1"},
+        BadConfig{"[metrics]\ntcp = \"localhost:9469\"\n",
+                  "m.toml:2: ", "does not begin with a numeric address"},
+        BadConfig{"[metrics]\ntcp = \"127.1:9469\"\n", "m.toml:2: ", "numeric address"},
+        BadConfig{"[metrics]\ntcp = \"127.0.0.1\"\n", "m.toml:2: ", "has no port"},
+        BadConfig{"[metrics]\ntcp = \"127.0.0.1:0\"\n", "m.toml:2: ", "port from 1 to 65535"},
+        BadConfig{"[metrics]\ntcp = \"127.0.0.1:65536\"\n", "m.toml:2: ", "port from 1"},
+        BadConfig{"[metrics]\ntcp = \"127.0.0.1:94 \"\n", "m.toml:2: ", "port from 1"},
+        BadConfig{"[metrics]\ntcp = 9469\n", "m.toml:2: ", "such as \"127.0.0.1:9469\""},
+        BadConfig{"[metrics]\nsocket = \"of\"\n",
+                  "m.toml:2: ", "'of' is not an absolute path or \"off\""},
         // duplicates, and what is not TOML
         BadConfig{"[cpu]\nhost_bytes = 1073741824\nhost_bytes = 2\n", "m.toml:3: ", "host_bytes"},
         BadConfig{"[cpu]\nhost_bytes = \n", "m.toml:2: ", ""},
@@ -220,6 +236,19 @@ TEST(Config, AFileThatCannotBeReadIsAnErrorThatNamesIt) {
     ASSERT_FALSE(directory);
     EXPECT_THAT(directory.error().message, HasSubstr("not a regular file"));
     EXPECT_TRUE(load_config("/dev/null"));
+}
+
+TEST(Config, MetricsTakePathsOffAndLoopbackAddresses) {
+    for (const char *address : {"", "127.0.0.1:9469", "127.9.9.9:1", "[::1]:65535"}) {
+        ParsedConfig parsed = resolve(std::string("[metrics]\ntcp = \"") + address + "\"\n");
+        EXPECT_TRUE(parsed.errors.empty()) << testing::PrintToString(parsed.errors);
+        EXPECT_EQ(parsed.config.metrics_tcp, address);
+    }
+    for (const char *path : {"", "off", "/run/x/metrics.sock"}) {
+        ParsedConfig parsed = resolve(std::string("[metrics]\nsocket = \"") + path + "\"\n");
+        EXPECT_TRUE(parsed.errors.empty()) << testing::PrintToString(parsed.errors);
+        EXPECT_EQ(parsed.config.metrics_socket, path);
+    }
 }
 
 }  // namespace
