@@ -34,6 +34,11 @@ void JsonWriter::real(double value) {
     out_ << text;
 }
 
+void JsonWriter::decimal(std::string_view digits) {
+    separate();
+    out_ << digits;
+}
+
 void JsonWriter::flag(bool value) {
     separate();
     out_ << (value ? "true" : "false");

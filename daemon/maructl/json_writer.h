@@ -20,7 +20,8 @@ class JsonWriter {
     void text(std::string_view value);  // UTF-8
     void number(uint64_t value);
     void signed_number(int64_t value);
-    void real(double value);  // two decimals
+    void real(double value);                // two decimals
+    void decimal(std::string_view digits);  // "12" or "0.5", as it stands
     void flag(bool value);
     void null();
 

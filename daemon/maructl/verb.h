@@ -67,6 +67,7 @@ int verb_reload(Context &);
 int verb_bench(Context &);
 int verb_doctor(Context &);
 int verb_completion(Context &);
+int verb_metrics(Context &);
 int verb_version(Context &);
 
 }  // namespace maru::maructl

@@ -31,6 +31,8 @@ constexpr Verb kVerbs[] = {
      verb_doctor},
     {"completion", "bash|zsh|fish", 1, 1, 0, "Print a shell's completion of maructl",
      verb_completion},
+    {"metrics", "[PREFIX]", 0, 1, 0, "Show what marud counts, in Prometheus' text format",
+     verb_metrics},
     {"version", "", 0, 0, 0, "Show the versions of maructl and marud", verb_version},
 };
 
