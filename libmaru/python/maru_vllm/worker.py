@@ -282,7 +282,7 @@ class WorkerSide:
             try:
                 made += session.pool.reserve_batch(self.object_bytes, count)
                 return made
-            except maru.MaruFull:
+            except (maru.MaruFull, maru.MaruQuota):
                 if count == 1:
                     return made
                 # Halves, so that a nearly full pool is filled in few tries.
