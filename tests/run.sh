@@ -2,7 +2,8 @@
 # Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                 all suites that are quick
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd vllm
+#   tests/run.sh vllm            a real vLLM on the CPU, only when it is named (3.4 GB of Python packages, 10 minutes)
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces)
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
 #   tests/run.sh --clang         with clang++ instead of g++
@@ -25,11 +26,11 @@ while [ $# -gt 0 ]; do
     --tsan) name=build-tsan options+=(-Db_sanitize=thread -Doptimization=1) ;;
     --clang) cxx=clang++ cc=clang ;;
     --no-setup) setup=0 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: unknown option '$1'; see --help" >&2; exit 2 ;;
     *)
-        printf '%s\n' "${quick[@]}" | grep -qx -- "$1" || {
-            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]}" >&2
+        printf '%s\n' "${quick[@]}" vllm | grep -qx -- "$1" || {
+            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]} vllm" >&2
             exit 2
         }
         suites+=("$1")
@@ -47,6 +48,8 @@ fi
 has() { printf '%s\n' "${suites[@]}" | grep -qx -- "$1"; }
 
 [ $setup -eq 1 ] && tests/setup.sh tests
+vllm_venv=${MARU_VLLM_VENV:-build/vllm-venv}
+if has vllm && [ $setup -eq 1 ]; then tests/setup.sh --vllm "$vllm_venv"; fi
 
 command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }
 if [ ! -f "$name/build.ninja" ]; then
@@ -105,6 +108,12 @@ if has soak; then
     if [ "$all" -eq 1 ]; then single kills tests/soak/kills.sh "$name" 1000; fi
 fi
 if has systemd; then single systemd tests/systemd/run.sh "$name" --results "$results/single.txt"; fi
+if has vllm; then
+    library=$(cd "$name" && pwd)/libmaru/capi/libmaru.so.0
+    [ -x "$vllm_venv/bin/python" ] && vllm_python=$(cd "$vllm_venv" && pwd)/bin/python
+    single vllm env MARUD="$(cd "$name" && pwd)/daemon/event/marud" MARU_LIBRARY="$library" \
+        MARU_VLLM_PYTHON="${vllm_python:-}" PYTHONPATH="$top/libmaru/python" tests/vllm/run.sh
+fi
 if has lint; then single lint tests/lint.sh "$name"; fi
 
 /usr/bin/env python3 tests/summary.py "$results" || failed=1

@@ -17,7 +17,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
 
-from .config import Settings, problems_of
+from .config import Settings, default_socket, problems_of
 from .engine import engine_problems
 
 
@@ -78,18 +78,16 @@ def live(settings: Settings) -> List[str]:
     """Prints what answers; the problems that an engine would have."""
     import maru
 
+    from .link import SHARED_CAPABILITY
     from .versions import CONNECTOR_VERSION, vllm_version
-    from .link import Link
-    from .worker import SHARED_CAPABILITY
 
-    link: Link[Any] = Link(settings, settings.engine_id, "scheduler", lambda c: None, bool)
     print(f"maru_vllm {CONNECTOR_VERSION}, vLLM {vllm_version()}")
     try:
         library = maru.library()
     except maru.MaruLibraryError as error:
         return [str(error)]
     print(f"libmaru {library.version} at {library.path}")
-    print(f"socket {link.socket}")
+    print(f"socket {settings.socket or default_socket()}")
     try:
         client = maru.Client(
             settings.engine_id,

@@ -26,6 +26,7 @@ from .config import ConfigError, Settings, default_socket
 logger = logging.getLogger("maru_vllm")
 
 SETUP_TIMEOUT_MS = 5000
+SHARED_CAPABILITY = "shared_storage_v1"
 DYING_HOLDER_S = 10.0
 ONE_TRY_S = 0.5
 PF_EXITING = 0x4

@@ -21,7 +21,7 @@ import maru
 
 from .config import ConfigError, Settings
 from .layout import Layout, read_layout
-from .link import Link
+from .link import SHARED_CAPABILITY, Link
 from .namespace import namespace_text, storage_format
 from .records import Handshake, Load, StepMetadata, Store, WorkerReport
 from .stats import MaruStats
@@ -31,7 +31,6 @@ logger = logging.getLogger("maru_vllm")
 MAX_CHUNKS_AT_ONCE = 256
 """Leases held, and reservations made, at one time."""
 POPULATE_WAIT_MS = 1000
-SHARED_CAPABILITY = "shared_storage_v1"
 
 
 class WorkerSession(NamedTuple):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """marud absent, refusing, slow, restarted, and engines that want one id."""
 
+import json
 import logging
 import os
 import signal
@@ -234,6 +235,26 @@ class Connection(VllmTest):
         other.scheduler.reset_cache()
         self.run_prompt(other, list(range(33)))
         self.assertEqual(self.stored(one, list(range(33))), [0, 1, 2, 3])
+
+    def test_check_live_says_who_is_there_without_vllm(self):
+        def live(**changes):
+            return subprocess.run(
+                [sys.executable, "-m", "maru_vllm.check", "-", "--live"],
+                input=json.dumps(dict(settings(socket=self.daemon.socket_path), **changes)),
+                env=dict(os.environ, PYTHONPATH=str(harness.support.PACKAGE)),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+
+        done = live()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("maru_vllm 0.1.0", "libmaru 0.1.0", "marud 0.1.0", f"uid {os.getuid()}"):
+            self.assertIn(word, done.stdout)
+        self.assertIn(self.daemon.socket_path, done.stdout)
+        done = live(maru_socket="/nowhere/marud.sock")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nowhere/marud.sock", done.stderr)
 
     def test_a_full_pool_keeps_its_hits(self):
         engine = self.engine(settings(cpu_pool_size="16K"))

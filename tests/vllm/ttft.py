@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time to the first token with and without the connector, in one run.
+
+    ttft.py [--prompts N] [--processes N] [--tokens N] [--json FILE]
+
+Alternates processes of "no connector", vLLM's ExampleConnector on tmpfs, and Maru. In each process each
+prompt is asked three times: new, again (the engine's own prefix cache), and after that cache was
+cleared (only a connector can have it). For Maru the connector's own time over all hooks is told too,
+without the copies. All engines run in one process and one thread, as vLLM's offline use does.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
+
+MODES = ("none", "example", "maru")
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+class Meter:
+    """Time inside the connector's methods, and of it inside gather and scatter."""
+
+    def __init__(self):
+        self.own = self.copies = 0.0
+
+    def attach(self):
+        import maru
+        from maru_vllm.connector import MaruConnector
+
+        for name, method in list(vars(MaruConnector).items()):
+            if callable(method) and not name.startswith("_"):
+                setattr(MaruConnector, name, self.timed(method, "own"))
+        for name in ("gather", "scatter"):
+            setattr(maru.PagedMemory, name, self.timed(getattr(maru.PagedMemory, name), "copies"))
+
+    def timed(self, method, counter):
+        def call(*arguments, **named):
+            began = time.perf_counter()
+            try:
+                return method(*arguments, **named)
+            finally:
+                setattr(self, counter, getattr(self, counter) + time.perf_counter() - began)
+
+        return call
+
+    def take(self):
+        taken = (self.own - self.copies) * 1e3, self.copies * 1e3
+        self.own = self.copies = 0.0
+        return taken
+
+
+def measure(spec):
+    import phase
+    import torch
+    from vllm import LLM, SamplingParams
+    from vllm.config import KVTransferConfig
+
+    meter = Meter()
+    transfer = None
+    if spec["mode"] == "example":
+        transfer = KVTransferConfig(
+            kv_connector="ExampleConnector",
+            kv_role="kv_both",
+            kv_connector_extra_config={"shared_storage_path": spec["store"]},
+        )
+    elif spec["mode"] == "maru":
+        meter.attach()
+        transfer = KVTransferConfig(
+            kv_connector="MaruConnector",
+            kv_connector_module_path="maru_vllm.connector",
+            kv_role="kv_both",
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config=spec["extra"],
+        )
+    length = spec["tokens"] + 2
+    llm = LLM(
+        model=spec["model"],
+        skip_tokenizer_init=True,
+        generation_config="vllm",
+        dtype="bfloat16",
+        enforce_eager=True,
+        seed=0,
+        max_model_len=spec["tokens"] + 128,
+        max_num_seqs=1,
+        max_num_batched_tokens=spec["tokens"] + 128,
+        block_size=128,
+        kv_cache_memory_bytes=512 << 20,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        kv_transfer_config=transfer,
+    )
+
+    def ask(ids):
+        meter.take()
+        began = time.perf_counter()
+        answer = llm.generate(
+            [{"prompt_token_ids": ids}],
+            SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False),
+            use_tqdm=False,
+        )[0]
+        took = (time.perf_counter() - began) * 1e3
+        return took, list(answer.outputs[0].token_ids), answer.num_cached_tokens, *meter.take()
+
+    for seed in (98, 99):
+        ids = phase.prompt(length, seed, 4096)
+        ask(ids), ask(ids)
+    rows = {"cold": [], "own": [], "external": [], "overhead": {}, "copy": [], "cached": []}
+    same = True
+    for number in range(spec["prompts"]):
+        ids = phase.prompt(length, spec["base"] + number, 4096)
+        wanted = None
+        for kind in ("cold", "own", "external"):
+            if kind == "external":
+                assert llm.reset_prefix_cache()
+            took, tokens, cached, overhead, copy = ask(ids)
+            rows[kind].append(took)
+            rows["overhead"].setdefault(kind, []).append(overhead)
+            if kind == "external":
+                rows["copy"].append(copy)
+                rows["cached"].append(cached)
+            wanted = wanted or tokens
+            same = same and tokens == wanted
+    rows["same_first_token"] = same
+    assert torch
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--json")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure:
+        with open(chosen.measure[0], encoding="utf-8") as file:
+            rows = measure(json.load(file))
+        with open(chosen.measure[1], "w", encoding="utf-8") as file:
+            json.dump(rows, file)
+        sys.stdout.flush()
+        os._exit(0)
+    import models
+    import support
+
+    modes = chosen.modes.split(",")
+    gathered = {mode: [] for mode in modes}
+    with tempfile.TemporaryDirectory(prefix="maru-ttft-", dir="/dev/shm") as store, (
+        tempfile.TemporaryDirectory(prefix="maru-ttft-")
+    ) as work:
+        model = models.make_model(os.path.join(work, "small"), "small")
+        support.CONFIG = support.CONFIG.replace('"4M"', '"64M"')  # segments, as a real one has them
+        daemon = support.Daemon()
+        try:
+            daemon.start()
+            for turn in range(chosen.processes):
+                for mode in modes:
+                    spec = {
+                        "mode": mode,
+                        "model": model,
+                        "tokens": chosen.tokens,
+                        "prompts": chosen.prompts,
+                        "base": 1000 * (turn + 1),
+                        "store": os.path.join(store, str(turn)),
+                        "extra": {
+                            "maru_socket": daemon.socket_path,
+                            "maru_cpu_pool_size": "1G",
+                            "maru_engine_id": f"ttft-{turn}",
+                            "maru_cache_namespace": f"ttft-{turn}",
+                            "maru_cpu_scope": "worker",
+                        },
+                    }
+                    files = [os.path.join(work, f"{mode}{turn}.{kind}") for kind in ("in", "out")]
+                    with open(files[0], "w", encoding="utf-8") as file:
+                        json.dump(spec, file)
+                    done = subprocess.run(
+                        [sys.executable, __file__, "--measure", *files],
+                        capture_output=True,
+                        text=True,
+                    )
+                    if done.returncode:
+                        sys.exit(done.stdout[-2000:] + done.stderr[-4000:])
+                    with open(files[1], encoding="utf-8") as file:
+                        gathered[mode].append(json.load(file))
+        finally:
+            daemon.cleanup()
+    result = {"tokens": chosen.tokens}
+    print(f"{chosen.tokens} tokens, {chosen.prompts} prompts in each of {chosen.processes} processes")
+    print(f"{'':10}{'cold':>20}{'own hit':>20}{'external':>20}   p50 (p95) in ms")
+    for mode, processes in gathered.items():
+        line = f"{mode:10}"
+        for kind in ("cold", "own", "external"):
+            values = [value for rows in processes for value in rows[kind]]
+            result.setdefault(mode, {})[kind] = {
+                "p50": round(percentile(values, 0.5), 2),
+                "p95": round(percentile(values, 0.95), 2),
+            }
+            line += f"{percentile(values, 0.5):12.2f} ({percentile(values, 0.95):.2f})".rjust(20)
+        result[mode]["same_first_token"] = all(rows["same_first_token"] for rows in processes)
+        result[mode]["cached"] = sorted({c for rows in processes for c in rows["cached"]})
+        print(line)
+    if "maru" in gathered:
+        ratios = [
+            statistics.median(rows["external"]) / statistics.median(rows["own"])
+            for rows in gathered["maru"]
+        ]
+        result["external_to_own"] = [round(ratio, 3) for ratio in ratios]
+        print(f"maru: external / own hit, process by process: {result['external_to_own']}")
+        for kind in ("cold", "own", "external"):
+            values = [v for rows in gathered["maru"] for v in rows["overhead"][kind]]
+            result["maru"][f"{kind}_overhead_ms"] = round(percentile(values, 0.5), 3)
+        copies = [v for rows in gathered["maru"] for v in rows["copy"]]
+        result["maru"]["copy_ms"] = round(percentile(copies, 0.5), 3)
+        print(
+            "maru: own time of all hooks, copies left out: "
+            + ", ".join(f"{kind} {result['maru'][kind + '_overhead_ms']} ms" for kind in ("cold", "own", "external"))
+            + f"; copy of an external hit {result['maru']['copy_ms']} ms"
+        )
+    if chosen.json:
+        with open(chosen.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
