@@ -125,11 +125,11 @@ class SchedulerSide:
         if reason:
             self._miss(record, reason)
             return 0
-        digests = self._digests(record)
         first = computed // self._chunk
-        last = min(len(digests), (request.num_tokens - 1) // self._chunk)
-        if last <= first or last * self._chunk <= computed:
+        last = min(len(record.prompt), request.num_tokens - 1) // self._chunk
+        if last <= first:
             return 0
+        digests = self._digests(record)
         found = self._probe(record, digests, first, last)
         if found < 0:
             return 0

@@ -52,6 +52,7 @@ class WorkerSide:
         self._chunk = settings.chunk_tokens(self._block)
         self._per_chunk = self._chunk // self._block
         self._layout: Optional[Layout] = None
+        self._kv_caches: Dict[str, Any] = {}
         self._text = ""
         self._memory: Optional[maru.PagedMemory] = None
         self._digests: Dict[int, maru.Digests] = {}
@@ -83,6 +84,7 @@ class WorkerSide:
             layout.block_count,
             checksum=self._settings.verify == "load",
         )
+        self._kv_caches = dict(kv_caches)  # the addresses are good for as long as these live
         self._layout = layout
         self.link.refresh()
 

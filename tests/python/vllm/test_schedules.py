@@ -9,20 +9,25 @@ says how many.
 
 import os
 import random
+import signal
 import unittest
 
 import harness
 import maru
 from harness import VllmTest, settings
 
-EPISODES = int(os.environ.get("MARU_VLLM_EPISODES", "150"))
+SLOW = os.environ.get("MARU_TEST_ALL") == "1"
+EPISODES = int(os.environ.get("MARU_VLLM_EPISODES", "3000" if SLOW else "150"))
+DEADLY_EPISODES = int(os.environ.get("MARU_VLLM_DEADLY_EPISODES", "100" if SLOW else "6"))
 
 
 class Episode:
     """What happens to one engine, drawn from @seed."""
 
-    def __init__(self, test, seed):
+    def __init__(self, test, seed, daemon=None):
         self.random = random.Random(seed)
+        self.daemon = daemon  # it is killed now and then
+        self.dead = 0
         draw = self.random
         self.verify = draw.random() < 0.3
         self.engine = test.engine(
@@ -30,6 +35,7 @@ class Episode:
                 verify="load" if self.verify else "off",
                 cpu_pool_size=draw.choice(["64K", "256K", "4M"]),
                 kv_chunk_tokens=draw.choice([4, 8, 12]),
+                **({"socket": daemon.socket_path, "deadline_ms": 200} if daemon else {}),
             ),
             blocks=draw.choice([24, 40, 80]),
             budget=draw.choice([6, 16, 40]),
@@ -61,6 +67,8 @@ class Episode:
     def something(self, point):
         draw = self.random
         engine = self.engine
+        if self.daemon is not None:
+            self.live_or_die()
         if point in ("after_schedule", "before_load") and draw.random() < 0.25:
             self.lose()
         if point in ("before_schedule", "after_schedule", "before_update") and draw.random() < 0.06:
@@ -74,9 +82,22 @@ class Episode:
             if draw.random() < 0.02:
                 assert engine.scheduler.reset_cache() is True
 
+    def live_or_die(self):
+        """marud is killed, and comes back some steps later."""
+        draw = self.random
+        if self.dead:
+            self.dead -= 1
+            if self.dead == 0:
+                self.daemon.start()
+        elif draw.random() < 0.01:
+            self.daemon.stop(signal.SIGKILL)
+            self.dead = draw.randrange(1, 40)
+
     def lose(self):
         """Some objects are gone, or damaged, since the probe."""
         draw = self.random
+        if self.daemon is not None:
+            return
         worker = self.engine.worker._worker
         session = worker.link.current
         digests = maru.prefix_digests(worker._text, draw.choice(self.trunks), worker._chunk)
@@ -112,6 +133,8 @@ class Episode:
             steps += 1
             assert steps < 3000, "the engine does not come to an end"
         engine.hooks.clear()
+        if self.dead:
+            self.daemon.start()
         engine.step()
         engine.step()
 
@@ -119,7 +142,7 @@ class Episode:
         engine = self.engine
         for request in self.made:
             engine.check_output(request)
-        if not self.verify:  # a damaged object stays damaged
+        if not self.verify and self.daemon is None:  # a damaged object stays damaged
             for trunk in self.trunks:
                 harness.stored_chunks(engine, trunk)
         scheduler, worker = engine.scheduler._scheduler, engine.worker._worker
@@ -129,6 +152,16 @@ class Episode:
         assert not worker._errors_logged, worker._errors_logged
         assert worker.link.info().leases == 0, "a lease was left"
 
+    def run_and_judge(self, variable):
+        try:
+            self.run()
+            self.judge()
+        except Exception as error:
+            raise AssertionError(f"replay with {variable}: {error}") from error
+        finally:
+            self.engine.close()
+        return self.engine.totals
+
 
 class Schedules(VllmTest):
     def test_every_output_and_every_byte_is_right(self):
@@ -136,15 +169,8 @@ class Schedules(VllmTest):
         seeds = [int(only)] if only else range(EPISODES)
         totals = {}
         for seed in seeds:
-            episode = Episode(self, seed)
-            try:
-                episode.run()
-                episode.judge()
-            except Exception as error:
-                raise AssertionError(f"replay with MARU_VLLM_SEED={seed}: {error}") from error
-            finally:
-                episode.engine.close()
-            for name, amount in episode.engine.totals.items():
+            found = Episode(self, seed).run_and_judge(f"MARU_VLLM_SEED={seed}")
+            for name, amount in found.items():
                 totals[name] = totals.get(name, 0) + amount
         if only is None and EPISODES >= 50:
             for name in (
@@ -156,6 +182,23 @@ class Schedules(VllmTest):
                 "skipped_chunks:tainted",
                 "misses:bypass",
             ):
+                self.assertGreater(totals.get(name, 0), 0, f"{name} never happened: {totals}")
+
+    def test_also_while_marud_is_killed_and_started(self):
+        daemon = harness.support.Daemon()
+        self.addCleanup(daemon.cleanup)
+        daemon.start()
+        only = os.environ.get("MARU_VLLM_DEADLY_SEED")
+        totals = {}
+        for seed in [int(only)] if only else range(DEADLY_EPISODES):
+            episode = Episode(self, seed, daemon)
+            for side in (episode.engine.worker._worker, episode.engine.scheduler._scheduler):
+                side.link.breaker._period = 0.02
+            found = episode.run_and_judge(f"MARU_VLLM_DEADLY_SEED={seed}")
+            for name, amount in found.items():
+                totals[name] = totals.get(name, 0) + amount
+        if only is None:
+            for name in ("hit_tokens", "misses:disconnected", "breaker_opened"):
                 self.assertGreater(totals.get(name, 0), 0, f"{name} never happened: {totals}")
 
 
