@@ -63,10 +63,26 @@ TEST(Replies, LateReplyIsNotTakenForTheNextAnswer) {
     EXPECT_EQ(worker.probe(1), -ETIMEDOUT);
     EXPECT_NEAR(static_cast<double>(now_ms() - begin), 300, 100);
     const uint8_t hit = 1;
-    marud.send(late, wire::ProbeReply{1, {&hit, 1}, wire::ProbeReason::None});
+    auto answer_late = [&] {
+        marud.send(late, wire::ProbeReply{1, {&hit, 1}, wire::ProbeReason::None});
+    };
+    answer_late();
     EXPECT_EQ(worker.probe(2), 0);
-    marud.send(late, wire::ProbeReply{1, {&hit, 1}, wire::ProbeReason::None});
-    EXPECT_EQ(worker.probe(2), 0);
+    // Its slot is free now, and a next request has it: only the whole id tells the two apart. The
+    // late answer comes once more, ahead of the right one.
+    constexpr uint64_t kSlots = wire::kMaxInFlight;
+    std::atomic<bool> same_slot{false};
+    marud.set_hook([&](const wire::Request &request, int) {
+        if (std::holds_alternative<wire::ProbeRequest>(request.body)) {
+            same_slot = same_slot || request.id % kSlots == late % kSlots;
+            answer_late();
+        }
+        return Act::Normal;
+    });
+    const std::vector<maru_digest> many(4 * wire::kMaxProbeKeys, digest(2));  // several in flight
+    EXPECT_EQ(maru_probe(worker.ns, many.data(), many.size(), nullptr, 0, nullptr), 0)
+        << maru_last_error();
+    EXPECT_TRUE(same_slot) << "no request met the slot of the late one: this shows nothing";
     EXPECT_EQ(marud.connections(), 1);
 }
 
