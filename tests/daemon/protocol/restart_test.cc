@@ -409,5 +409,44 @@ TEST_P(RestartTest, LeasesToldAgainAreNotCountedTwice) {
     EXPECT_EQ(world.service->counters().replicas, 1u);  // not published without its leases
 }
 
+// A worker that holds more than a marud with other limits gives it: what does not fit is not there at
+// all, since a replica without the leases of its readers would be reclaimed under them.
+TEST_P(RestartTest, WhatTheSessionHasNoLeasesForIsNotPublished) {
+    world.config.max_leases_per_session = 4;
+    world.restart(store());
+    worker.attach(1, "a", 4).as<wire::AttachReply>();
+    ns_one = worker.name("one");
+    worker.describe(ns_one);
+    if (!store()) {
+        EXPECT_EQ(attach_pool({descriptor()}).status, Status::Ok);
+    }
+    Answer answer = republish({{item(1, 0, 1), ns_one, 3, 0},
+                               {item(2, 1, 2), ns_one, 2, 0},    // one lease too many
+                               {item(3, 2, 3), ns_one, 9, 1},    // withdrawn, and still read
+                               {item(4, 3, 4), ns_one, 1, 0},    // the last one
+                               {item(5, 4, 5), ns_one, 1, 1},    // none is left
+                               {item(6, 5, 6), ns_one, 0, 0}});  // needs none
+    EXPECT_EQ(answer.statuses, (std::vector{Status::Ok, Status::Quota, Status::Quota, Status::Ok,
+                                            Status::Quota, Status::Ok}));
+    for (const size_t refused : {1u, 2u, 4u})
+        EXPECT_EQ(answer.replicas[refused], 0u);
+    EXPECT_EQ(world.service->counters().replicas, 3u);
+    EXPECT_EQ(world.service->counters().leases, 4u);
+    EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, Status::Ok);
+    EXPECT_EQ(worker.probe(ns_one, {1}), 1u);
+    EXPECT_EQ(worker.probe(ns_one, {4}), 1u);
+    EXPECT_EQ(worker.probe(ns_one, {6}), 1u);
+    for (uint32_t key : {2u, 3u, 5u})
+        EXPECT_EQ(worker.probe(ns_one, {key}), 0u) << key;
+    EXPECT_TRUE(worker.events().empty()) << "nobody is asked to reclaim what is not there";
+    // Their pages are nobody's: their owner may commit into them again once its readers are done.
+    EXPECT_EQ(worker.commit_one(ns_one, 4, item(2, 1, 12)).status, Status::Ok);
+    EXPECT_EQ(worker.commit_one(ns_one, 5, item(5, 4, 15)).status, Status::Ok);
+    EXPECT_EQ(worker.probe(ns_one, {2}), 1u);
+    auto usage = worker.call(wire::UsageRequest{pool}).as<wire::UsageReply>().usage;
+    EXPECT_EQ(usage.replicas, 5u);
+    EXPECT_EQ(usage.leases, 4u);
+}
+
 }  // namespace
 }  // namespace maru::test

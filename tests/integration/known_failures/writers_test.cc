@@ -155,6 +155,41 @@ TEST(KnownFailures, A07_AReaderThatStandsStillKeepsItsBytes) {
         eventually([&] { return query_status(marud.socket()).host_reserved_bytes == 2 * kMiB; }));
 }
 
+// The same kind, through a marud that comes back and allows fewer leases than are held: what it does
+// not take back stays readable for its readers, and its pages are reused only after them.
+TEST(KnownFailures, A07_LeasesBeyondTheLimitOfANewMarudStillProtect) {
+    Marud marud;
+    marud.start();
+    Worker worker({.socket = marud.socket()});
+    ASSERT_EQ(worker.store(1), 0);
+    ASSERT_EQ(worker.store(2), 0);
+    const auto one = worker.acquire_all(1, 1), again = worker.acquire_all(1, 1);
+    const auto two = worker.acquire_all(2, 1);
+    marud.kill();
+    marud.set_config("[sessions]\nleases_per_session = 1\n");
+    marud.start();
+    ASSERT_TRUE(eventually([&] {
+        const auto info = worker.client_info();
+        return info.reconnects > 0 && info.state == MARU_STATE_ATTACHED;
+    }));
+    EXPECT_EQ(worker.probe(1), 0) << "two leases do not fit";
+    EXPECT_EQ(worker.probe(2), 1);
+    EXPECT_EQ(query_status(marud.socket()).replicas, 1u);
+    auto right = [&] {
+        return worker.shows(one[0], 1) && worker.shows(again[0], 1) && worker.shows(two[0], 2);
+    };
+    const int pages = static_cast<int>((1 << 20) / kPage);
+    EXPECT_EQ(worker.store_until_full(100), pages - 2);
+    EXPECT_TRUE(right());
+    EXPECT_EQ(worker.release(one[0]), 0);
+    EXPECT_EQ(worker.store(1), -ENOSPC) << "one reader is left";
+    EXPECT_EQ(worker.release(again[0]), 0);
+    EXPECT_TRUE(eventually([&] { return worker.store(1) == 0; }));
+    EXPECT_TRUE(worker.shows(two[0], 2));
+    EXPECT_EQ(worker.release(two[0]), 0);
+    EXPECT_TRUE(eventually([&] { return query_status(marud.socket()).leases == 0; }));
+}
+
 // A worker that does not take part in what follows a restart. Arguments: socket.
 void old_worker(Stage &stage) {
     RawWorker worker(stage.arguments[0], 1, "old");
