@@ -168,6 +168,17 @@ def load_only(spec):
     return {"hit": engine.generate(prompt()), "metrics": engine.metrics()}
 
 
+def hold(spec):
+    """Stores, waits for what others do meanwhile, and loads its own again."""
+    engine = Engine(spec, faulty=False)
+    seen = {"full": engine.generate(prompt())}
+    print("restart", flush=True)
+    sys.stdin.readline()
+    engine.forget_local()
+    seen["hit"] = engine.generate(prompt())
+    return seen
+
+
 def faults(spec):
     import faulty
 
@@ -298,6 +309,7 @@ PHASES = {
         oracle,
         store_then_load,
         load_only,
+        hold,
         faults,
         abort_hazard,
         flipped,

@@ -16,12 +16,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "python"))
 
+import maru
 import support
 
 PYTHON = os.environ.get("MARU_VLLM_PYTHON", "")
@@ -77,10 +79,14 @@ def run_phase(name, spec, restart=None, check=True, **more):
             text=True,
             start_new_session=True,
         )
+        watchdog = threading.Timer(TIMEOUT, os.killpg, (process.pid, signal.SIGKILL))
+        watchdog.start()
         try:
             if restart:
                 for line in process.stdout:
-                    if line.strip() == "restart":
+                    if line.strip() == "restart" and restart == "SIGKILL":
+                        process.kill()
+                    elif line.strip() == "restart":
                         restart()
                         process.stdin.write("\n")
                         process.stdin.flush()
@@ -88,6 +94,7 @@ def run_phase(name, spec, restart=None, check=True, **more):
             process.stdin.close()
             status = process.wait(timeout=TIMEOUT)
         finally:
+            watchdog.cancel()
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -260,6 +267,41 @@ class Faults(VllmTest):
         seen, wanted = self.phase("load_only", extra), oracle()
         self.assertSame(seen["hit"], wanted["a"]["full"], 0)
         self.assertEqual(seen["metrics"]["vllm:maru_disconnected"], 1)
+
+
+class HostScope(VllmTest):
+    """A cache that outlives the engine, and is shared by those that live."""
+
+    scope = "host"
+
+    def setUp(self):
+        super().setUp()
+        with maru.Client("ask", role="scheduler", socket_path=self.daemon.socket_path) as client:
+            if not client.has_capability("shared_storage_v1"):
+                self.skipTest("this marud has no shared_storage_v1")
+
+    def test_a_new_process_loads_what_an_earlier_one_stored(self):
+        wanted = oracle()
+        for ended in ("closed", "killed"):
+            extra = self.extra(cache_namespace=ended)
+            if ended == "closed":
+                self.phase("hold", extra, restart=lambda: None)
+            else:
+                with self.assertRaises(AssertionError):
+                    self.phase("hold", extra, restart="SIGKILL")
+            seen = self.phase("load_only", extra)
+            self.assertSame(seen["hit"], wanted["a"]["hit"], 192)
+
+    def test_two_engines_at_once(self):
+        wanted = oracle()
+        others = []
+
+        def another():
+            others.append(self.phase("load_only", self.extra(engine_id="other")))
+
+        seen = self.phase("hold", restart=another)
+        self.assertSame(others[0]["hit"], wanted["a"]["hit"], 192)
+        self.assertSame(seen["hit"], wanted["a"]["hit"], 192)
 
 
 class Server(VllmTest):

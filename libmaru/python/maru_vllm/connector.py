@@ -81,7 +81,10 @@ class MaruConnector(KVConnectorBase_V1):
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         super().bind_connector_metadata(connector_metadata)
         if self._worker is not None and isinstance(connector_metadata, StepMetadata):
-            self._worker.begin(connector_metadata)
+            try:
+                self._worker.begin(connector_metadata)
+            except Exception:  # what is not known to the worker is reported as not loaded
+                logger.exception("maru: a step's metadata was not taken")
 
     def _step(self) -> Optional[StepMetadata]:
         metadata = getattr(self, "_connector_metadata", None)

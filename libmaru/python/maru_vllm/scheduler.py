@@ -175,7 +175,8 @@ class SchedulerSide:
 
     def _digests(self, record: RequestRecord) -> maru.Digests:
         if record.digests is None:
-            assert self._text is not None
+            if self._text is None:
+                raise RuntimeError("the worker's namespace is not known")
             record.digests = maru.prefix_digests(self._text, record.prompt, self._chunk)
             self.stats.add("queried_tokens", len(record.digests) * self._chunk)
         return record.digests
@@ -272,7 +273,10 @@ class SchedulerSide:
             begun = slice(-(-one.computed // self._block), -(-end // self._block))
             self.garbage.written(record.blocks[begun])
         for one in scheduled:
-            self._store(step, one)
+            try:
+                self._store(step, one)
+            except Exception:
+                logger.exception("maru: chunks are not stored")
         for request_id in getattr(output, "finished_req_ids", None) or ():
             self.finished(request_id)
         step.forget, self._forget = self._forget, []
@@ -315,7 +319,10 @@ class SchedulerSide:
             if base + index not in wanted:
                 blocks[index] = maru.NO_BLOCK
         blocks.extend([maru.NO_BLOCK] * (len(chunks) * self._per_chunk - len(blocks)))
-        self._introduce(step, record)
+        try:
+            self._introduce(step, record)
+        except Exception:  # without digests the worker reports these blocks as not loaded
+            logger.exception("maru: what is to be loaded cannot be named")
         step.loads.append(Load(record.number, chunks.start, blocks))
         self.garbage.written(record.blocks[wanted.start : wanted.stop])
         record.loading = chunks
@@ -356,8 +363,8 @@ class SchedulerSide:
 
     def _introduce(self, step: StepMetadata, record: RequestRecord) -> None:
         if not record.sent:
-            record.sent = True
             step.digests[record.number] = bytes(self._digests(record))
+            record.sent = True
 
     # ---- after the step ----------------------------------------------------------------------------
 

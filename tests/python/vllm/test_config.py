@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -372,8 +373,18 @@ class Check(unittest.TestCase):
 
 class Documented(unittest.TestCase):
     def test_every_setting_has_a_default_and_a_meaning(self):
+        readme = (pathlib.Path(__file__).resolve().parents[3] / "README.md").read_text()
+        rows = re.findall(r"^\| (`maru_.*?) \| (.*?) \| .*\|$", readme, flags=re.M)
+        told = {}
+        for names, defaults in rows:
+            names = re.findall(r"`(\w+)`", names)
+            split = defaults.split(", ") if len(names) > 1 else [defaults]
+            told.update(zip(names, split))
+        self.assertEqual(set(told), set(SETTINGS))
         for name, setting in SETTINGS.items():
             self.assertTrue(setting.meaning, name)
+            if name != "maru_socket":
+                self.assertEqual(told[name].strip('`"'), setting.default or "required", name)
         self.assertEqual(
             [name for name, setting in SETTINGS.items() if setting.default is None],
             ["maru_cpu_pool_size", "maru_engine_id", "maru_cache_namespace"],

@@ -17,6 +17,16 @@ class FailedLoads(VllmTest):
         self.assertEqual(engine.totals["stored_chunks"], 4)
         self.assertEqual(engine.totals["skipped_chunks:present"], 4)
 
+    def test_what_was_not_promised_by_us_is_not_taken_for_loaded(self):
+        """vLLM says that tokens are to be loaded, and nobody knows their names."""
+        engine = self.engine()
+        engine.scheduler._scheduler._text = None
+        engine.scheduler.get_num_new_matched_tokens = lambda request, computed: (16, False)
+        engine.worker.build_connector_worker_meta = lambda: None
+        prompt = list(range(33))
+        self.assertEqual(self.run_prompt(engine, prompt, outputs=3), 0)
+        self.assertTrue(engine.invalid)
+
     def test_the_abort_hazard(self):
         """A failed load, then an abort before anything is computed again."""
         engine = self.engine()
