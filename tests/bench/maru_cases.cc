@@ -31,9 +31,10 @@ void must_be(int64_t result, size_t expected, const char *call) {
 // One session with one pool of objects of one size.
 class Worker {
   public:
-    Worker(const std::string &socket_path, uint64_t object_bytes, size_t objects)
-        : object_bytes_(object_bytes), text_("bench|" + std::to_string(object_bytes)) {
-        const std::string engine = "bench-" + std::to_string(object_bytes);
+    Worker(const std::string &socket_path, uint64_t object_bytes, size_t objects,
+           const std::string &name = "bench")
+        : object_bytes_(object_bytes), text_(name + "|" + std::to_string(object_bytes)) {
+        const std::string engine = name + "-" + std::to_string(object_bytes);
         maru_client_options options = {};
         options.size = sizeof options;
         options.socket_path = socket_path.c_str();
@@ -240,12 +241,104 @@ void add_data_cases(Suite &suite, const std::string &socket_path, size_t object_
                }});
 }
 
+// An engine's paged memory: eight layers, of which an object has four neighbouring blocks each.
+struct PagedEngine {
+    static constexpr size_t kLayers = 8, kPerObject = 4;
+
+    PagedEngine(size_t object_bytes, size_t objects)
+        : block_bytes(object_bytes / (kLayers * kPerObject)),
+          block_count(objects * kPerObject),
+          bytes(object_bytes * objects, 5) {
+        for (size_t layer = 0; layer < kLayers; ++layer)
+            layers[layer] = bytes.data() + layer * block_count * block_bytes;
+        for (size_t block = 0; block < block_count; ++block)
+            blocks.push_back(static_cast<uint32_t>(block));
+    }
+    maru_paged_memory memory() const {
+        maru_paged_memory made = {};
+        made.size = sizeof made;
+        made.layers = layers;
+        made.layer_count = kLayers;
+        made.block_bytes = block_bytes;
+        made.block_count = block_count;
+        return made;
+    }
+    const uint32_t *batch(size_t number) const {
+        return blocks.data() + number * kBatch * kPerObject;
+    }
+
+    size_t block_bytes, block_count;
+    std::vector<uint8_t> bytes;
+    void *layers[kLayers];
+    std::vector<uint32_t> blocks;
+};
+
+// What a connector does per step: whole blocks between an engine's memory and the pool.
+void add_paged_cases(Suite &suite, const std::string &socket_path, bool quick) {
+    constexpr size_t kObject = 2 << 20;
+    const size_t sets = quick ? 1 : 4;
+    const size_t batch_bytes = kBatch * kObject;
+    auto worker = std::make_shared<Worker>(socket_path, kObject, (sets + 2) * kBatch, "paged");
+    auto engine = std::make_shared<PagedEngine>(kObject, sets * kBatch);
+    auto resident = std::make_shared<std::vector<std::vector<maru_digest>>>();
+    const auto gather = [=](size_t set, const std::vector<maru_key> &keys) {
+        const auto runs = worker->reserve(kBatch);
+        void *objects[kBatch];
+        for (size_t i = 0; i < kBatch; ++i)
+            objects[i] = runs[i].data;
+        const maru_paged_memory memory = engine->memory();
+        const uint64_t begin = now_ns();
+        must(maru_gather(&memory, engine->batch(set), PagedEngine::kPerObject, objects, kBatch),
+             "maru_gather");
+        worker->commit(keys, runs);
+        return static_cast<double>(batch_bytes) / static_cast<double>(now_ns() - begin);
+    };
+    for (size_t set = 0; set < sets; ++set) {
+        const auto keys = worker->new_keys(kBatch);
+        gather(set, keys);
+        resident->push_back(Worker::digests_of(keys));
+    }
+    const size_t rounds = quick ? 1 : 3 * sets;
+    suite.add({"gather + commit, 32 x 2 MiB", "GB/s", copy_floor(kObject), [=] {
+                   std::vector<double> figures;
+                   for (size_t i = 0; i < rounds; ++i) {
+                       const auto keys = worker->new_keys(kBatch);
+                       figures.push_back(gather(i % sets, keys));
+                       worker->retire(keys);
+                   }
+                   return median(figures);
+               }});
+    suite.add({"acquire + scatter, 32 x 2 MiB", "GB/s", copy_floor(kObject), [=] {
+                   std::vector<double> figures;
+                   for (size_t i = 0; i < rounds; ++i) {
+                       const auto &digests = (*resident)[i % sets];
+                       maru_lease *leases[kBatch];
+                       const void *objects[kBatch];
+                       const maru_paged_memory memory = engine->memory();
+                       const uint64_t begin = now_ns();
+                       must_be(
+                           maru_acquire(worker->ns(), digests.data(), kBatch, nullptr, 0, leases),
+                           kBatch, "maru_acquire");
+                       for (size_t object = 0; object < kBatch; ++object)
+                           objects[object] = maru_lease_data(leases[object]);
+                       must(maru_scatter(&memory, engine->batch(i % sets), PagedEngine::kPerObject,
+                                         objects, kBatch, nullptr),
+                            "maru_scatter");
+                       figures.push_back(static_cast<double>(batch_bytes) /
+                                         static_cast<double>(now_ns() - begin));
+                       must(maru_lease_release(leases, kBatch), "maru_lease_release");
+                   }
+                   return median(figures);
+               }});
+}
+
 }  // namespace
 
 void add_maru_cases(Suite &suite, const std::string &socket_path, bool quick) {
     add_metadata_cases(suite, socket_path, quick);
     for (size_t object_bytes : {64u << 10, 1u << 20, 2u << 20})
         add_data_cases(suite, socket_path, object_bytes, quick);
+    add_paged_cases(suite, socket_path, quick);
 }
 
 }  // namespace maru::bench
