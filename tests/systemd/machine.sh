@@ -7,8 +7,9 @@
 #
 #   machine_need BUILD       exit 77 with the reason if this machine cannot boot one
 #   machine_root BUILD       make or find the root; prints its path
-#   machine_boot BUILD ROOT RESULTS SECONDS UNIT [nspawn options]
-#                            boot, wait for UNIT to switch it off, fail after SECONDS
+#   machine_run BUILD ROOT WORK SECONDS LINES MODULE... -- [nspawn options]
+#                            boot, run these modules of WORK/tests in it, switch it off; append a line for
+#                            each test to the file LINES if that is not empty; fail after SECONDS
 
 # What marud links, what its clients run on, and a compiler for programs against the installed headers.
 machine_packages=(systemd systemd-sysv dbus libpam-systemd python3 libcapnp-0.9.2 libnuma1 libdaxctl1
@@ -95,20 +96,32 @@ machine_root() {
     echo "$root"
 }
 
-machine_boot() {
-    local build=$1 root=$2 results=$3 seconds=$4 unit=$5 status=0
+machine_run() {
+    local build=$1 root=$2 work=$3 seconds=$4 lines=$5 status=0
     shift 5
-    mkdir -p "$results"
+    : >"$work/tests/modules"
+    while [ "$1" != -- ]; do
+        echo "$1" >>"$work/tests/modules"
+        shift
+    done
+    shift
     exec 8>"$build/machine/lock"
     flock 8
-    # Nothing else than these tests' own lines decides; the console is for whoever looks into a failure.
     timeout -k 20 "$seconds" systemd-nspawn --quiet --register=no --keep-unit --directory="$root" \
         --volatile=overlay --private-network --link-journal=no --console=pipe --machine=maru-test \
-        --bind="$results:/results" "$@" \
-        --boot "systemd.wants=$unit" systemd.show_status=no </dev/null >"$results/console" 2>&1 8>&- || status=$?
+        --bind="$work/results:/results" --bind-ro="$work/tests:/maru-tests" \
+        --bind-ro="$work/tests/maru-check.service:/etc/systemd/system/maru-check.service" "$@" \
+        --boot systemd.wants=maru-check.service systemd.show_status=no \
+        </dev/null >"$work/results/console" 2>&1 8>&- || status=$?
     flock -u 8
+    cat "$work/results/report" 2>/dev/null || true
+    [ -z "$lines" ] || cat "$work/results/lines" >>"$lines" 2>/dev/null || true
     if [ $status -eq 124 ] || [ $status -eq 137 ]; then
         echo "the machine was not done after $seconds s" >&2
     fi
-    return $status
+    if [ $status -ne 0 ] || [ "$(cat "$work/results/verdict" 2>/dev/null)" != passed ]; then
+        [ -s "$work/results/report" ] || tail -n 30 "$work/results/console" >&2
+        echo "what the machine said: $work/results" >&2
+        return 1
+    fi
 }

@@ -26,17 +26,6 @@ mkdir -p "$work/tests" "$work/results"
 DESTDIR=$work/stage meson install -C "$build" --no-rebuild --quiet
 cp -a "$top/tests/systemd/guest/." "$build/tests/systemd/sandbox-probe" "$work/tests"
 printf '%s\n' "$@" >"$work/tests/selection"
-
-status=0
-machine_boot "$build" "$root" "$work/results" 300 maru-check.service \
-    --bind-ro="$work/tests:/maru-tests" --bind-ro="$work/stage:/maru-stage" \
-    --bind-ro="$work/tests/maru-check.service:/etc/systemd/system/maru-check.service" || status=$?
-
-cat "$work/results/report" 2>/dev/null || true
-[ -z "$lines" ] || cat "$work/results/lines" >>"$lines" 2>/dev/null || true
-if [ "$(cat "$work/results/verdict" 2>/dev/null)" != passed ]; then
-    [ -s "$work/results/report" ] || tail -n 30 "$work/results/console" >&2
-    echo "journal: $work/results/journal"
-    exit 1
-fi
-[ $status -eq 0 ]
+machine_run "$build" "$root" "$work" 300 "$lines" \
+    install activation restart watchdog configuration journal sandbox user_unit -- \
+    --bind-ro="$work/stage:/maru-stage"

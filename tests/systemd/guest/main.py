@@ -1,5 +1,5 @@
 """Runs every test of this directory as PID 1's guest, and writes report, lines, verdict and journal
-to /results. Tests run in the order of MODULES: the first installs, the others use what it made.
+to /results. Tests run in the order of the file "modules": the first installs, the others use that.
 """
 
 import pathlib
@@ -9,7 +9,6 @@ import unittest
 
 RESULTS = pathlib.Path("/results")
 HERE = pathlib.Path(__file__).parent
-MODULES = ["install", "activation", "restart", "watchdog", "configuration", "journal", "sandbox", "user_unit"]
 
 
 class Result(unittest.TextTestResult):
@@ -20,7 +19,7 @@ class Result(unittest.TextTestResult):
         self.lines = []
 
     def _line(self, state, test, reason=""):
-        name = "systemd." + ".".join(test.id().split(".")[-2:])
+        name = "machine." + ".".join(test.id().split(".")[-2:])
         self.lines.append(f"{state} {name} {reason}".rstrip())
 
     def addSuccess(self, test):
@@ -49,13 +48,17 @@ def cases(suite):
 
 
 def main():
-    selection = (HERE / "selection").read_text().split()
+    modules = (HERE / "modules").read_text().split()
+    chosen_file = HERE / "selection"
+    selection = chosen_file.read_text().split() if chosen_file.exists() else []
     chosen = unittest.TestSuite()
-    for module in MODULES:
+    for module in modules:
         for case in cases(unittest.defaultTestLoader.loadTestsFromName(module)):
             name = case.id().split(".", 1)[-1]
-            if not selection or module == "install" or any(name == s or name.startswith(s + ".") for s in selection):
+            if not selection or module == modules[0] or any(name == s or name.startswith(s + ".") for s in selection):
                 chosen.addTest(case)
+    if selection and {case.id().split(".")[0] for case in chosen} == {modules[0]}:
+        sys.exit(f"no test is called {' or '.join(selection)}")
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result)
     result = runner.run(chosen)
     (RESULTS / "lines").write_text("".join(line + "\n" for line in result.lines))
