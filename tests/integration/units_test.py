@@ -2,6 +2,7 @@
 """The installed units keep what marud depends on, and systemd reads them without complaint."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,18 @@ class Units(unittest.TestCase):
                 program = read_unit(path)["ExecStart"][0].split()[0]
                 self.assertTrue(os.path.isabs(program), program)
                 self.assertEqual(os.path.basename(program), "marud")
+
+    def test_the_manual_has_every_message_id_and_the_units_drop_in(self):
+        with open(os.path.join(SOURCE, "man", "marud.8"), encoding="utf-8") as page:
+            manual = page.read()
+        with open(os.path.join(SOURCE, "daemon", "event", "journal.h"), encoding="utf-8") as header:
+            ids = re.findall(r'"([0-9a-f]{32})"', header.read())
+        self.assertGreaterEqual(len(ids), 9)
+        self.assertEqual([one for one in ids if f".It Li {one}\n" not in manual], [])
+        with open(SERVICES["system"], encoding="utf-8") as unit:
+            shown = re.search(r"^#   \[Service\]\n(?:#   .*\n)+", unit.read(), re.M)[0]
+        drop_in = shown.replace("#   ", "")
+        self.assertTrue(drop_in in manual, f"not in the manual:\n{drop_in}")
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_reads_them_without_complaint(self):
