@@ -67,7 +67,7 @@ machine_root() {
     exec 8>"$build/machine/lock"
     flock 8
     if [ ! -d "$root" ]; then
-        rm -rf "$build"/machine/root-* "$build"/machine/partial
+        rm -rf --one-file-system "$build"/machine/root-* "$build"/machine/partial
         partial=$build/machine/partial
         list=$build/machine/apt.sources
         machine_sources "$release" >"$list"
@@ -107,8 +107,12 @@ machine_run() {
     shift
     exec 8>"$build/machine/lock"
     flock 8
-    timeout -k 20 "$seconds" systemd-nspawn --quiet --register=no --keep-unit --directory="$root" \
-        --volatile=overlay --private-network --link-journal=no --console=pipe --machine=maru-test \
+    local nspawn=(systemd-nspawn --quiet --register=no --keep-unit --directory="$root" --machine=maru-test
+        --volatile=overlay --private-network --link-journal=no --console=pipe)
+    # A container, for instance, may be root and have all programs and still not be let.
+    timeout 60 "${nspawn[@]}" /bin/true </dev/null >"$work/results/console" 2>&1 8>&- ||
+        machine_skip "systemd-nspawn cannot run here: $(tail -n 1 "$work/results/console")"
+    timeout -k 20 "$seconds" "${nspawn[@]}" \
         --bind="$work/results:/results" --bind-ro="$work/tests:/maru-tests" \
         --bind-ro="$work/tests/maru-check.service:/etc/systemd/system/maru-check.service" "$@" \
         --boot systemd.wants=maru-check.service systemd.show_status=no \
