@@ -28,7 +28,7 @@ packages=$build/package
 }
 
 echo "== lintian"
-lintian --allow-root --fail-on error --no-tag-display-limit "$packages"/*.changes
+lintian --allow-root --fail-on error --tag-display-limit 0 "$packages"/*.changes
 
 # The same content as a later version, which is all that dpkg and the maintainer scripts look at.
 work=$build/machine/package

@@ -1,17 +1,11 @@
 """Right and wrong configurations, at a reload and at a start."""
 
-import pathlib
 import time
 
-from support import MachineTest, journal, journal_end, maructl, run, systemctl, until
+from support import MachineTest, config_file, journal, journal_end, maructl, run, systemctl, until
 
 BAD_CONFIG = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a14"
 RELOADED = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a13"
-
-
-def config_file():
-    return pathlib.Path(next(p for p in ("/etc/maru/marud.toml", "/usr/local/etc/maru/marud.toml")
-                             if pathlib.Path(p).exists()))
 
 
 class Configuration(MachineTest):

@@ -5,11 +5,13 @@ import os
 import pathlib
 import pwd
 import re
+import urllib.request
 
-from support import HERE, MachineTest, drop_in, journal, journal_end, maructl, run, systemctl
+from support import HERE, MachineTest, config_file, drop_in, journal, journal_end, maructl, run, systemctl, until
 
 EXPOSURE = 1.5
 CAP_SYS_RESOURCE = 24
+NO_METRICS = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a1a"
 NEVER = ("PrivateUsers", "ProtectProc", "ProcSubset")
 
 ALLOWED = {"memfd", "io_uring", "unix", "pidfd", "proc-stat", "proc-comm", "meminfo", "own-directory"}
@@ -101,13 +103,23 @@ class Sandbox(MachineTest):
             if not line.startswith("#   "):
                 break
             text.append(line[4:])
-        since = journal_end()
-        probe = f"ExecStartPre={HERE}/sandbox-probe self\n"
-        with drop_in("\n".join(text) + "\n" + probe):
+        file = config_file()
+        self.addCleanup(file.write_text, file.read_text())
+        file.write_text('[metrics]\ntcp = "127.0.0.1:9469"\n')
+        with drop_in("\n".join(text) + "\n"):
             systemctl("restart", "marud.service")
-            own = os.readlink("/proc/self/ns/net")
-            self.assertEqual(os.readlink(f"/proc/{systemctl.pid()}/ns/net"), own)
+            with urllib.request.urlopen("http://127.0.0.1:9469/metrics", timeout=30) as answer:
+                self.assertIn(b"\n# TYPE maru_", answer.read())
             systemctl("stop", "marud.service")
-        found = dict(entry["MESSAGE"].split()[1:3] for entry in journal("_SYSTEMD_UNIT=marud.service", since=since)
-                     if entry["MESSAGE"].startswith("probe "))
-        self.assertEqual(found["inet"], "ok")
+        # Without the drop-in the address cannot be served: that is logged, and marud goes on.
+        since = journal_end()
+        maructl("status")
+        until("it is logged", lambda: journal(f"MESSAGE_ID={NO_METRICS}", since=since))
+        with self.assertRaises(OSError):
+            urllib.request.urlopen("http://127.0.0.1:9469/metrics", timeout=30)
+
+    def test_metrics_come_from_their_own_socket(self):
+        maructl("status")
+        info = os.stat("/run/maru/metrics.sock")
+        self.assertEqual(info.st_uid, pwd.getpwnam("maru").pw_uid)
+        self.assertIn("# TYPE maru_", run("runuser", "-u", "alice", "--", "maructl", "metrics"))

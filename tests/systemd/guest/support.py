@@ -160,6 +160,11 @@ class Worker:
         self.process.stdout.close()
 
 
+def config_file():
+    places = map(pathlib.Path, ("/etc/maru/marud.toml", "/usr/local/etc/maru/marud.toml"))
+    return next(place for place in places if place.exists())
+
+
 def maructl(*arguments, **options):
     return json.loads(run("maructl", "--json", *arguments, **options))
 
