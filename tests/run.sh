@@ -2,14 +2,9 @@
 # Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                 all suites that are quick
-<<<<<<< HEAD
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd vllm
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd package vllm
 #   tests/run.sh vllm            a real vLLM on the CPU, only when it is named (3.4 GB of Python packages, 10 minutes)
-#   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces)
-=======
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd package
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces), and package
->>>>>>> 02f1ab2 (man, readme: say what systemd does with marud, and how to install the packages)
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
 #   tests/run.sh --clang         with clang++ instead of g++
 #   tests/run.sh --no-setup      do not install packages
@@ -35,13 +30,8 @@ while [ $# -gt 0 ]; do
     -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: unknown option '$1'; see --help" >&2; exit 2 ;;
     *)
-<<<<<<< HEAD
-        printf '%s\n' "${quick[@]}" vllm | grep -qx -- "$1" || {
-            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]} vllm" >&2
-=======
-        printf '%s\n' "${quick[@]}" "${slow[@]}" | grep -qx -- "$1" || {
-            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]} ${slow[*]}" >&2
->>>>>>> 02f1ab2 (man, readme: say what systemd does with marud, and how to install the packages)
+        printf '%s\n' "${quick[@]}" "${slow[@]}" vllm | grep -qx -- "$1" || {
+            echo "run.sh: unknown suite '$1'; allowed: ${quick[*]} ${slow[*]} vllm" >&2
             exit 2
         }
         suites+=("$1")
@@ -120,16 +110,13 @@ if has soak; then
     if [ "$all" -eq 1 ]; then single kills tests/soak/kills.sh "$name" 1000; fi
 fi
 if has systemd; then single systemd tests/systemd/run.sh "$name" --results "$results/single.txt"; fi
-<<<<<<< HEAD
 if has vllm; then
     library=$(cd "$name" && pwd)/libmaru/capi/libmaru.so.0
     [ -x "$vllm_venv/bin/python" ] && vllm_python=$(cd "$vllm_venv" && pwd)/bin/python
     single vllm env MARUD="$(cd "$name" && pwd)/daemon/event/marud" MARU_LIBRARY="$library" \
         MARU_VLLM_PYTHON="${vllm_python:-}" PYTHONPATH="$top/libmaru/python" tests/vllm/run.sh
 fi
-=======
 if has package; then single package tests/package/run.sh "$name" --results "$results/single.txt"; fi
->>>>>>> 02f1ab2 (man, readme: say what systemd does with marud, and how to install the packages)
 if has lint; then single lint tests/lint.sh "$name"; fi
 
 /usr/bin/env python3 tests/summary.py "$results" || failed=1
