@@ -56,9 +56,11 @@ class Link(Generic[T]):
         self._client: Optional[maru.Client] = None
         self._old: List[maru.Client] = []
         self._lock = threading.Lock()  # of opening, preparing and closing
-        self._wake = threading.Event()
+        self._lost = threading.Event()  # the client is over for good
+        self._needed = threading.Event()  # the thread has something to do
+        self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
-        self._stopped = False
+        self._thread_lock = threading.Lock()
         self.current: Optional[T] = None
         self.breaker = Breaker(lambda: self.current is not None and ping(self.current))
 
@@ -68,7 +70,7 @@ class Link(Generic[T]):
         """The first try, in the caller's thread. ConfigError, or what maru_required makes fatal."""
         with self._lock:
             try:
-                self._open(first=True)
+                self._open()
                 self._make()
             except ConfigError:
                 raise
@@ -92,7 +94,7 @@ class Link(Generic[T]):
         # The scheduler meets what the worker meets: one line for both.
         level = logging.ERROR if self._role == "worker" else logging.INFO
         logger.log(level, "maru: %s The engine runs without it and tries again.", text)
-        self._retry()
+        self.retry()
 
     @property
     def socket(self) -> str:
@@ -104,7 +106,8 @@ class Link(Generic[T]):
         """@session is over for good: another is opened by the thread."""
         if self.current is session:
             self.current = None
-            self._retry(forget=True)
+            self._lost.set()
+            self.retry()
 
     def info(self) -> Optional[maru.ClientInfo]:
         client = self._client
@@ -115,35 +118,49 @@ class Link(Generic[T]):
 
     # ---- the thread ------------------------------------------------------------------------------
 
-    def _retry(self, forget: bool = False) -> None:
-        if forget and self._client is not None:
-            self._old.append(self._client)
-            self._client = None
-        if self._stopped or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._keep_trying, name="maru-link", daemon=True)
-        self._thread.start()
+    def retry(self) -> None:
+        """Let the thread open and prepare. Never blocks."""
+        self._needed.set()
+        with self._thread_lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name="maru-link", daemon=True)
+                self._thread.start()
 
-    def _keep_trying(self) -> None:
-        pause = FIRST_RETRY_S
-        while not self._wake.wait(pause) and not self._stopped:
-            pause = min(2 * pause, LAST_RETRY_S)
-            with self._lock:
-                if self._stopped:
-                    return
-                self._close_old()
+    def _run(self) -> None:
+        while True:
+            self._needed.wait()
+            self._needed.clear()
+            pause = FIRST_RETRY_S
+            while not self._stop.wait(pause):
+                pause = min(2 * pause, LAST_RETRY_S)
                 try:
-                    self._open(first=False)
-                    self._make()
+                    if self._try_again():
+                        break
                 except ConfigError as error:
                     logger.error("maru: %s. The engine runs without the cache.", error)
-                    return
-                except (maru.MaruError, ValueError):
+                    break
+                except (maru.MaruError, OSError, ValueError):
                     continue
-                if self.current is not None and self._role == "worker":
-                    logger.warning("maru: connected to marud at %s", self.socket)
-                if self._client is not None and not self._old:
-                    return
+            if self._stop.is_set():
+                return
+
+    def _try_again(self) -> bool:
+        """Is there nothing left to do?"""
+        with self._lock:
+            if self._stop.is_set():
+                return True
+            if self._lost.is_set():
+                self._lost.clear()
+                if self._client is not None:
+                    self._old.append(self._client)
+                    self._client = None
+            self._close_old()
+            before = self.current
+            self._open()
+            self._make()
+            if before is None and self.current is not None and self._role == "worker":
+                logger.warning("maru: connected to marud at %s", self.socket)
+            return not self._old and not self._lost.is_set()
 
     def _close_old(self) -> None:
         kept = []
@@ -156,7 +173,7 @@ class Link(Generic[T]):
 
     # ---- opening ---------------------------------------------------------------------------------
 
-    def _open(self, first: bool) -> None:
+    def _open(self) -> None:
         if self._client is not None:
             return
         # In short tries, so that a holder that lives is told at once and one that dies is waited for.
@@ -202,10 +219,11 @@ class Link(Generic[T]):
 
     def close(self) -> None:
         """End the session. What does not end in time ends with the process."""
-        self._stopped = True
-        self._wake.set()
+        self._stop.set()
+        self._needed.set()
         self.breaker.stop()
-        thread = self._thread
+        with self._thread_lock:
+            thread = self._thread
         if thread is not None:
             thread.join(timeout=5)
         session, self.current = self.current, None

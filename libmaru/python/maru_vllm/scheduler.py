@@ -87,8 +87,11 @@ class SchedulerSide:
         namespace = client.namespace(self._text)
         return SchedulerSession(namespace, min(client.info().probe_keys_max, MAX_PROBE_KEYS))
 
-    def bind(self, handshake: Handshake) -> None:
-        """What the worker's KV is called. A text once taken stays: the layout does not change."""
+    def bind(self, handshake: Handshake, in_step: bool = False) -> None:
+        """What the worker's KV is called. A text once taken stays: the layout does not change.
+
+        @in_step: do not wait for marud here.
+        """
         if self._text is not None:
             return
         if handshake.chunk_tokens != self._chunk or handshake.block_tokens != self._block:
@@ -100,7 +103,10 @@ class SchedulerSide:
             )
             return
         self._text = handshake.namespace_text
-        self.link.refresh()
+        if in_step:
+            self.link.retry()
+        else:
+            self.link.refresh()
 
     @property
     def bound(self) -> bool:
@@ -372,7 +378,7 @@ class SchedulerSide:
         report = getattr(output, "kv_connector_worker_meta", None)
         if isinstance(report, WorkerReport):
             if report.handshake is not None:
-                self.bind(report.handshake)
+                self.bind(report.handshake, in_step=True)
             self._reset_done = max(self._reset_done, report.reset)
             for digest in report.damaged:
                 _remember(self._damaged, digest, None)
