@@ -29,7 +29,7 @@ import support
 PYTHON = os.environ.get("MARU_VLLM_PYTHON", "")
 PROMPT_CHUNKS = 3  # of 64 tokens, in a prompt of 209
 OBJECT_BYTES = 3 * 2 * 16384  # layers x blocks x bytes of a block in a layer
-TIMEOUT = 300
+TIMEOUT = 600
 
 
 def work_folder():

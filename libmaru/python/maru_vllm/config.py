@@ -160,8 +160,8 @@ def _text(most: int) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"{value!r}: must be a text that is not empty")
-        if "\0" in value:
-            raise ValueError(f"{value!r}: must not have a NUL character in it")
+        if any(ord(character) < 32 or 0xD800 <= ord(character) < 0xE000 for character in value):
+            raise ValueError(f"{value!r}: must not have control characters or halves of a pair in it")
         if len(value.encode("utf-8")) > most:
             raise ValueError(
                 f"{len(value.encode('utf-8'))} bytes long: must be at most {most} bytes in UTF-8"
