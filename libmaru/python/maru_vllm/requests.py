@@ -38,7 +38,8 @@ class RequestRecord:
     def __init__(self, request: Any) -> None:
         self.number = next(_numbers)
         """What the worker knows it by; never used twice."""
-        self.prompt: Any = getattr(request, "prompt_token_ids", None)
+        # A copy: the digests are of these tokens, whatever a request that goes on adds later.
+        self.prompt: List[int] = list(getattr(request, "prompt_token_ids", None) or ())
         self.bypass = bypasses(request)
         self.blind = blind(request)
         """Stores, and loads nothing: its prompt's log-probabilities must be computed."""
