@@ -45,14 +45,8 @@ class MaruConnector(KVConnectorBase_V1):
                 )
                 self._worker.link.start()
             else:
-                limit = getattr(
-                    getattr(vllm_config, "scheduler_config", None), "long_prefill_token_threshold", 0
-                )
                 self._scheduler = SchedulerSide(
-                    settings,
-                    engine,
-                    int(vllm_config.cache_config.block_size),
-                    limit if isinstance(limit, int) else 0,
+                    settings, engine, int(vllm_config.cache_config.block_size)
                 )
                 self._scheduler.link.start()
         except ConfigError as error:

@@ -52,9 +52,7 @@ class Scheduled(NamedTuple):
 
 
 class SchedulerSide:
-    def __init__(
-        self, settings: Settings, engine_id: str, block_tokens: int, long_prefill_limit: int = 0
-    ) -> None:
+    def __init__(self, settings: Settings, engine_id: str, block_tokens: int) -> None:
         self._settings = settings
         self._block = block_tokens
         self._chunk = settings.chunk_tokens(block_tokens)
@@ -63,7 +61,6 @@ class SchedulerSide:
         self._requests: Dict[str, RequestRecord] = {}
         self._leaving: List[RequestRecord] = []  # finished, and perhaps in the step that runs
         self._promised: List[RequestRecord] = []  # that load in the step that is being made
-        self._long_prefill_limit = long_prefill_limit
         self._forget: List[int] = []
         self._suspects: OrderedDict[bytes, float] = OrderedDict()
         self._damaged: OrderedDict[bytes, None] = OrderedDict()
@@ -150,11 +147,9 @@ class SchedulerSide:
         """Would it read blocks that another request loads in this very step?
 
         If that load fails, vLLM lets only the other one compute them again, and lets this one go on
-        beside it. That is right as long as the other's prefill comes first and whole; with a limit on
-        the tokens of a long prefill it is not, and this one would read what is not there yet.
+        beside it. The other may be aborted or preempted before it does, or may do it in pieces; then
+        this one would read what is not there. One step later it is known what there is.
         """
-        if not self._long_prefill_limit or computed == 0:
-            return False
         for other in self._promised:
             shared = other.local + self._block
             if computed >= shared and record.prompt[:shared] == other.prompt[:shared]:

@@ -166,7 +166,6 @@ class Engine:
         self.pool = BlockPool(blocks)
         self.tensors = {name: Tensor(blocks) for name in LAYERS}
         self.config = vllm_config(extra)
-        self.config.scheduler_config.long_prefill_token_threshold = threshold or 0
         self.kv_config = SimpleNamespace(
             num_blocks=blocks,
             kv_cache_layout="LBHNC",

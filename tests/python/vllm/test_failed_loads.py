@@ -44,6 +44,23 @@ class FailedLoads(VllmTest):
         self.run_prompt(engine, prompt)
         self.assertEqual(self.stored(engine, prompt), [0, 1, 2, 3])
 
+    def test_who_shares_the_blocks_of_a_load_waits_for_its_outcome(self):
+        """Two of one prefix in one step; the load fails, and who should compute again is aborted."""
+        engine = self.engine(budget=100)
+        prompt = list(range(33))
+        self.run_prompt(engine, prompt)
+        engine.pool.reset()
+        self.lose_before_load(engine, prompt, slice(0, 4))
+        first = engine.add(self.request(prompt))
+        second = engine.add(self.request(prompt[:32] + [99], 3))
+        engine.step()
+        self.assertTrue(engine.invalid)
+        self.assertEqual((first.state, second.state), ("running", "waiting"))
+        engine.abort(first.request_id)
+        while second.state != "finished":
+            engine.step()
+        engine.check_output(second)
+
     def test_a_request_that_is_preempted_instead_of_computing_again(self):
         engine = self.engine()
         prompt = list(range(33))
