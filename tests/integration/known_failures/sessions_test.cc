@@ -235,6 +235,7 @@ struct Forked {
         maru_queue *q = queue;
         return {
             {"maru_client_info", [=] { return maru_client_info(c, &client_info); }},
+            {"maru_client_set_timeout", [=] { return maru_client_set_timeout(c, 50); }},
             {"maru_client_has_capability", [=] { return maru_client_has_capability(c, "x"); }},
             {"maru_client_describe", [=] { return maru_client_describe(c, n, &schema); }},
             {"maru_client_close", [=] { return maru_client_close(c); }},
@@ -277,9 +278,9 @@ struct Forked {
 
 // Those without a handle: nothing of the parent is in them.
 const std::set<std::string> kWithoutHandle = {
-    "maru_client_open",   "maru_copy_in",        "maru_copy_out",
-    "maru_digest_format", "maru_digest_parse",   "maru_error_name",
-    "maru_last_error",    "maru_prefix_digests", "maru_version",
+    "maru_client_open",  "maru_copy_in",        "maru_copy_out", "maru_digest_format",
+    "maru_digest_parse", "maru_error_name",     "maru_gather",   "maru_scatter",
+    "maru_last_error",   "maru_prefix_digests", "maru_version",
 };
 
 TEST(KnownFailures, A18_AForkedChildIsRefusedEverywhereAndDisturbsNothing) {
