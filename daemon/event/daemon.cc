@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "daemon/event/pause_point.h"
 #include "libmaru/base/clock.h"
 #include "libmaru/base/random.h"
 
@@ -125,6 +126,7 @@ Result<void> Daemon::add_admin_group() {
 }
 
 void Daemon::tick_progress() {
+    pause_point(kPauseAtRecord);
     int64_t now = monotonic_ns();
     if (now - last_progress_ < kSecond)
         return;
@@ -293,6 +295,7 @@ int Daemon::on_ready(sd_event_source *, void *userdata) {
 
 // After every turn of the loop: notifications that could not leave wait for the manager.
 int Daemon::on_turn(sd_event_source *, void *userdata) {
+    pause_point(kPauseInLoop);
     static_cast<Daemon *>(userdata)->watch_notifier();
     return 0;
 }

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/event/pause_point.h"
 #include "libmaru/base/clock.h"
 
 namespace maru {
@@ -72,6 +73,7 @@ void Reaper::State::run_one(const std::shared_ptr<State> &state,
     start_thread_if_needed(state);
     state->wake.notify_one();
     lock.unlock();
+    pause_point(kPauseInReaper);
     Done result = work();
     work = nullptr;  // what it owned may block as well, so it goes here and not under the lock
     lock.lock();
