@@ -60,6 +60,8 @@ Host::~Host() {
 
 Result<void> Host::start(Service &service) {
     service_ = &service;
+    if (!reaper_.start())
+        return Error{EAGAIN, "start the thread that closes descriptors"};
     timer_ = add_timer(loop_, on_timer, this, "deadline");
     pulse_ = add_timer(loop_, on_pulse, this, "pulse");
     retry_timer_ = add_timer(loop_, on_retry, this, "retry");
@@ -128,7 +130,8 @@ void Host::set_timers() {
         else
             arm(timer_, usec(deadline) + 1);
     }
-    bool pulse = !connections_.empty() || service_->next_deadline() != INT64_MAX;
+    bool pulse = !connections_.empty() || service_->next_deadline() != INT64_MAX ||
+                 processes_.unwatched();
     if (pulse != pulse_on_) {
         pulse_on_ = pulse;
         if (pulse)
@@ -153,6 +156,7 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     auto &self = *static_cast<Host *>(userdata);
     Turn turn(self);
     arm(self.pulse_, usec(self.now_ + self.options_.pulse));
+    self.processes_.watch_again();
     return 0;
 }
 

@@ -168,7 +168,9 @@ int Host::read_packets(Connection &client, int limit) {
         auto packet = wire::receive_packet(client.socket.get(), frame_);
         if (!packet) {
             int code = packet.error().code;
-            if (code != EAGAIN && code != ENOBUFS && code != ENOMEM)
+            if (code == ENOBUFS || code == ENOMEM)
+                want_retry(client);  // it stays readable: not asked at once, again and again
+            else if (code != EAGAIN)
                 kill(client, metrics::Closed::Peer);
             break;
         }
@@ -369,10 +371,10 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
 void Host::update_interest(Connection &client) {
     uint32_t interest = 0;
     if (client.stage <= Connection::Stage::Open && client.queue.bytes() <= kPauseBytes) {
-        if (reaper_.room(client.peer.uid))
-            interest |= EPOLLIN;
-        else
+        if (!reaper_.room(client.peer.uid))
             want_retry(client);  // nobody tells when there is room again
+        else if (!client.retry)
+            interest |= EPOLLIN;
     }
     if (!client.queue.empty() && !client.retry)
         interest |= EPOLLOUT;

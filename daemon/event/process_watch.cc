@@ -39,15 +39,32 @@ ProcessWatch::Process &ProcessWatch::add(UniqueFd pidfd, uint32_t pid, uint64_t 
     slot->start_time = start_time;
     slot->identity = identity;
     slot->pidfd = std::move(pidfd);
-    sd_event_source *source = nullptr;
-    // add_io, not add_child_pidfd: that one is for our own children.
-    if (sd_event_add_io(loop_, &source, slot->pidfd.get(), EPOLLIN, dispatch, slot.get()) >= 0) {
-        slot->source.reset(source);
-        sd_event_source_set_description(source, "pidfd");
-    }
+    watch(*slot);
+    unwatched_ += !slot->source;
     Process &process = *slot;
     processes_.emplace(process.id, std::move(slot));
     return process;
+}
+
+void ProcessWatch::watch(Slot &slot) {
+    sd_event_source *source = nullptr;
+    // add_io, not add_child_pidfd: that one is for our own children.
+    if (sd_event_add_io(loop_, &source, slot.pidfd.get(), EPOLLIN, dispatch, &slot) < 0)
+        return;
+    slot.source.reset(source);
+    sd_event_source_set_description(source, "pidfd");
+}
+
+void ProcessWatch::watch_again() {
+    if (unwatched_ == 0)
+        return;
+    unwatched_ = 0;
+    for (auto &[id, slot] : processes_) {
+        if (slot->source || slot->ended)
+            continue;
+        watch(*slot);  // one that has ended meanwhile is readable at once
+        unwatched_ += !slot->source;
+    }
 }
 
 ProcessId64 ProcessWatch::add_ended() {
@@ -86,6 +103,7 @@ std::vector<std::pair<uint32_t, uint64_t>> ProcessWatch::sweep(
             return false;
         if (slot.stored)
             forgotten.emplace_back(slot.pid, slot.start_time);
+        unwatched_ -= !slot.source && !slot.ended;
         return true;
     });
     return forgotten;

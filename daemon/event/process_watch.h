@@ -45,16 +45,22 @@ class ProcessWatch {
     std::vector<std::pair<uint32_t, uint64_t>> sweep(
         const std::function<bool(ProcessId64)> &needed);
     size_t size() const { return processes_.size(); }
+    // The kernel may have no memory or no watch left for a pidfd. An exit that nobody hears of would
+    // keep everything charged, so the shell asks again now and then.
+    bool unwatched() const { return unwatched_ > 0; }
+    void watch_again();
 
   private:
     static int dispatch(sd_event_source *source, int fd, uint32_t events, void *userdata);
     struct Slot : Process {
         ProcessWatch *owner = nullptr;
     };
+    void watch(Slot &slot);
 
     sd_event *loop_;  // owned by Daemon, outlives this
     OnExit on_exit_;
     ProcessId64 next_ = 1;
+    size_t unwatched_ = 0;
     std::unordered_map<ProcessId64, std::unique_ptr<Slot>> processes_;
 };
 

@@ -53,6 +53,7 @@ struct Reaper::State {
     }
     static void thread_main(std::shared_ptr<State> state);
     static void start_thread_if_needed(const std::shared_ptr<State> &state);
+    static bool start_thread(const std::shared_ptr<State> &state);
     static void run_one(const std::shared_ptr<State> &state, std::unique_lock<std::mutex> &lock);
 };
 
@@ -105,7 +106,8 @@ void Reaper::State::thread_main(std::shared_ptr<State> state) {
         bool woken = state->wake.wait_for(lock, kIdleThreadLife,
                                           [&] { return !state->ready.empty() || state->stopping; });
         --state->idle;
-        if (!woken)
+        // The last one stays: when a job comes the system may have no thread to give.
+        if (!woken && state->threads > 1)
             break;
     }
     --state->threads;
@@ -115,22 +117,32 @@ void Reaper::State::thread_main(std::shared_ptr<State> state) {
 void Reaper::State::start_thread_if_needed(const std::shared_ptr<State> &state) {
     if (state->idle + state->starting >= state->ready.size() || state->threads >= kThreads)
         return;
+    start_thread(state);
+}
+
+bool Reaper::State::start_thread(const std::shared_ptr<State> &state) {
     try {
         std::thread thread(thread_main, state);
         pthread_setname_np(thread.native_handle(), "marud-reaper");
         thread.detach();
         ++state->threads;
         ++state->starting;
+        return true;
     } catch (const std::system_error &) {
         // The process may have no more threads: the ones there are take the job when they can; the
-        // next submit tries again. With none at all the job would wait for ever.
-        assert(state->threads > 0);
+        // next submit tries again. The first of them never ends.
+        return false;
     }
 }
 
 Reaper::Reaper() : state_(std::make_shared<State>()) {
     state_->event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     assert(state_->event);
+}
+
+bool Reaper::start() {
+    std::lock_guard lock(state_->mutex);
+    return state_->threads > 0 || State::start_thread(state_);
 }
 
 Reaper::~Reaper() { stop(0); }

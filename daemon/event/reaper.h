@@ -35,6 +35,9 @@ class Reaper {
     Reaper &operator=(const Reaper &) = delete;
 
     // Loop thread only, all of these.
+    // False: the system has no thread for it, and nothing that is submitted would ever be done. The
+    // thread it makes stays, so that a lack of threads later only makes jobs wait.
+    bool start();
     void submit(uint32_t uid, Work work);
     void close(uint32_t uid, UniqueFd fd);
     bool room(uint32_t uid) const;
