@@ -131,7 +131,7 @@ void Host::set_timers() {
             arm(timer_, usec(deadline) + 1);
     }
     bool pulse = !connections_.empty() || service_->next_deadline() != INT64_MAX ||
-                 processes_.unwatched();
+                 !unsaved_.empty() || processes_.unwatched();
     if (pulse != pulse_on_) {
         pulse_on_ = pulse;
         if (pulse)
@@ -156,6 +156,7 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     auto &self = *static_cast<Host *>(userdata);
     Turn turn(self);
     arm(self.pulse_, usec(self.now_ + self.options_.pulse));
+    self.save_again();
     self.processes_.watch_again();
     return 0;
 }
@@ -249,13 +250,17 @@ void Host::segment_proven(SegmentRef segment, Service::Proof proof) {
     service_->on_segment_proven(segment, proof, now_);
 }
 
-void Host::save_session(const SessionRecord &record) {
-    if (auto saved = store_.save(record); !saved)
-        journal_.log(3,
-                     "session record not written, a restart of marud will not know the session: " +
-                         describe(saved.error()),
-                     {{"MARU_SESSION", std::to_string(record.session)},
-                      {"MARU_UID", std::to_string(record.uid)}});
+Result<void> Host::save_session(const SessionRecord &record) {
+    auto saved = store_.save(record);
+    if (saved) {
+        if (unsaved_.erase(record.session))
+            log_record(5, "session record written again", record);
+    } else {
+        // Said once, not at each attempt.
+        if (!unsaved_.contains(record.session))
+            log_record(3, "session record not written: " + describe(saved.error()), record);
+        unsaved_.insert_or_assign(record.session, record);
+    }
     session_uids_[record.session] = record.uid;
     // One pidfd for all sessions of a process, under its own name.
     ProcessWatch::Process *process = processes_.find(record.pid, record.start_time);
@@ -263,9 +268,29 @@ void Host::save_session(const SessionRecord &record) {
         fdstore_.store(pidfd_name(record.pid, record.start_time), process->pidfd.get());
         process->stored = true;
     }
+    return saved;
+}
+
+void Host::log_record(int priority, const std::string &message, const SessionRecord &record) {
+    journal_.log(priority, message,
+                 {{"MESSAGE_ID", message_id::kNoRecord},
+                  {"MARU_SESSION", std::to_string(record.session)},
+                  {"MARU_UID", std::to_string(record.uid)}});
+}
+
+void Host::save_again() {
+    if (unsaved_.empty())
+        return;
+    std::erase_if(unsaved_, [this](const auto &entry) {
+        if (!store_.save(entry.second))
+            return false;
+        log_record(5, "session record written again", entry.second);
+        return true;
+    });
 }
 
 void Host::remove_session(wire::Id session) {
+    unsaved_.erase(session);
     store_.remove(session);
     session_uids_.erase(session);
     sweep_wanted_ = true;

@@ -77,7 +77,7 @@ class Host final : public Effects, private SegmentFacts {
     void seal_segment(SegmentRef segment) override;
     void prove_segment(SegmentRef segment) override;
     void drop_segment(SegmentRef segment) override;
-    void save_session(const SessionRecord &record) override;
+    Result<void> save_session(const SessionRecord &record) override;
     void remove_session(wire::Id session) override;
     void reload() override;
     void log(int priority, std::string_view message, wire::Id session) override;
@@ -96,6 +96,8 @@ class Host final : public Effects, private SegmentFacts {
     void end_turn();
     void set_timers();
     void process_exited(ProcessId64 process);
+    void save_again();
+    void log_record(int priority, const std::string &message, const SessionRecord &record);
     static int on_timer(sd_event_source *, uint64_t, void *userdata);
     static int on_pulse(sd_event_source *, uint64_t, void *userdata);
     static int on_retry(sd_event_source *, uint64_t, void *userdata);
@@ -147,6 +149,7 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<ConnectionId> active_;                     // for spin()
     uint32_t acting_uid_ = 0;                              // whose request Service is handling
     std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal
+    std::unordered_map<wire::Id, SessionRecord> unsaved_;  // the store would not have: tried again
 
     EventSource timer_, pulse_, retry_timer_, reaper_source_;
     TimeNs now_ = 0;  // of the current turn

@@ -32,6 +32,7 @@ inline constexpr char kSession[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a17";
 inline constexpr char kBadRecord[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a18";
 inline constexpr char kNoDescriptors[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a19";
 inline constexpr char kNoMetrics[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a1a";
+inline constexpr char kNoRecord[] = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a1b";
 }  // namespace message_id
 
 class Journal {

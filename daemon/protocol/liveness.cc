@@ -104,7 +104,7 @@ void Service::Impl::fence(Session &session, std::string_view by_whom) {
     fenced_tokens.push_back(session.token_hash);
     if (fenced_tokens.size() > kMaxFencedTokens)
         fenced_tokens.pop_front();
-    save(session);
+    (void)save(session);
     effects.log(4, "session of " + person(session) + " fenced: " + why, session.id);
     orphan(session);
 }

@@ -123,7 +123,7 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     uint64_t segments = (capacity + segment - 1) / segment;
     auto charge = quota.charge_pool(session.uid, session.account, capacity, segments);
     if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
-        refuse(call, refusal->status, refusal->message);
+        refuse_pool(call, *refusal, capacity);
         return;
     }
 
@@ -158,9 +158,34 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     directory.set_visible(index, true);
     pool->visible = true;
     session.pools.push_back(index);
-    const Pool &added = pools.add(index, std::move(pool));
-    save(session);
+    Pool &added = pools.add(index, std::move(pool));
+    if (auto saved = save(session); !saved) {
+        remove_pool(added);
+        refuse(call, wire::Status::Internal, not_recorded(saved.error()));
+        return;
+    }
     reply(call, pool_reply(added));
+}
+
+// Says how much is about to come back: the memory of an engine that was killed and started again at
+// once is charged until the proof, a moment later.
+void Service::Impl::refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_t bytes) {
+    const Session &session = *call.session();
+    uint64_t returning = 0;
+    pools.each([&](const Pool &pool) {
+        bool ended =
+            pool.owner->state == SessionState::Exiting || pool.owner->state == SessionState::Fenced;
+        if (ended && (refusal.status == wire::Status::NoSpace || pool.owner->uid == session.uid))
+            returning += pool.charge.bytes();
+    });
+    // The grant of this worker alone does not grow by that.
+    if (session.account.bytes + bytes > config.worker_cpu_bytes)
+        returning = 0;
+    std::string message = refusal.message;
+    if (returning)
+        message += "; " + std::to_string(returning) +
+                   " bytes of engines that ended are still being proven free";
+    refuse(call, refusal.status, message, returning);
 }
 
 void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
@@ -220,8 +245,14 @@ void Service::Impl::on_segment_created(SegmentRef ref, const Result<CreatedSegme
         segment.identity = result->identity;
         if (MARU_MUTANT(CommitBeforeMapped))
             directory.grant_segment(pool->index, ref.segment);
-        save(*pool->owner);
-        if (pool->state == PoolState::Open)
+        auto saved = save(*pool->owner);
+        if (!saved) {
+            drop(*pool, ref.segment);
+            segment = Segment{};
+            (void)save(*pool->owner);  // what is tried again must not name it
+            for (const Waiter &waiter : waiters)
+                refuse(waiter, wire::Status::Internal, not_recorded(saved.error()));
+        } else if (pool->state == PoolState::Open)
             answer_all(waiters, wire::SegmentReply{pool->bytes_of(ref.segment), segment.huge},
                        std::span(&ref, 1));
         else
@@ -284,10 +315,20 @@ void Service::Impl::on_segment_sealed(SegmentRef ref, const Result<void> &result
     } else {
         segment.state = SegmentState::Granted;
         segment.sealed = true;
-        save(*pool->owner);
-        if (!MARU_MUTANT(CommitBeforeMapped))
-            directory.grant_segment(pool->index, ref.segment);
-        answer_all(waiters, wire::StatusOnly{});
+        if (auto saved = save(*pool->owner); !saved) {
+            // Sealed for good, but its worker will hear that it is not granted, and unmap it. Then
+            // the next GrantSegment makes another.
+            segment.state = SegmentState::Created;
+            segment.sealed = false;
+            segment.forgotten = true;
+            (void)save(*pool->owner);
+            for (const Waiter &waiter : waiters)
+                refuse(waiter, wire::Status::Internal, not_recorded(saved.error()));
+        } else {
+            if (!MARU_MUTANT(CommitBeforeMapped))
+                directory.grant_segment(pool->index, ref.segment);
+            answer_all(waiters, wire::StatusOnly{});
+        }
     }
     if (pool->proving())
         conclude_proof(*pool);

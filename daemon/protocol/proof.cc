@@ -198,7 +198,7 @@ void Service::Impl::remove_pool(Pool &pool) {
     pool.charge.release();
     // Before the reply that promises it; an orphaned session's last pool takes the record with it.
     if (!owner.pools.empty() || pool.state != PoolState::Orphaned)
-        save(owner);
+        (void)save(owner);
     if (refused_bytes) {
         for (const Waiter &waiter : std::exchange(pool.finish_waiters, {}))
             refuse(waiter, wire::Status::Denied,

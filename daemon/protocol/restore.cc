@@ -11,7 +11,7 @@
 
 namespace maru {
 
-void Service::Impl::save(const Session &session) {
+Result<void> Service::Impl::save(const Session &session) {
     SessionRecord record;
     record.epoch = config.epoch;
     record.token_hash = session.token_hash;
@@ -47,7 +47,11 @@ void Service::Impl::save(const Session &session) {
                 {made, made && segment.sealed, segment.huge, segment.identity});
         }
     }
-    effects.save_session(record);
+    return effects.save_session(record);
+}
+
+std::string Service::Impl::not_recorded(const Error &why) {
+    return "marud cannot record it for its next life, so it does not begin: " + describe(why);
 }
 
 void Service::Impl::restore(const SessionRecord &record, std::span<const SegmentRef> held,

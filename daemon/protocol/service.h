@@ -58,8 +58,9 @@ class Effects {
     // F_SEAL_WRITE, once or a few times -> on_segment_proven. Service asks again by itself.
     virtual void prove_segment(SegmentRef segment) = 0;
     virtual void drop_segment(SegmentRef segment) = 0;  // close ours, forget it in the fd store
-    // Replaces the record of the same record.session.
-    virtual void save_session(const SessionRecord &record) = 0;
+    // Replaces the record of the same record.session. Failed: the record is still what it was
+    // before, or not there; the shell tries again by itself, until the session is saved or removed.
+    virtual Result<void> save_session(const SessionRecord &record) = 0;
     virtual void remove_session(wire::Id session) = 0;
     virtual void reload() = 0;  // an admin asked
     // A line for the journal, with the fields that matter. Never a token.

@@ -153,7 +153,11 @@ struct Service::Impl {
     wire::Status republish_item(Session &session, const wire::RepublishItem &item,
                                 wire::Id *ret_replica);
     void forget_unmapped_segments(Session &session);
-    void save(const Session &session);
+    void refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_t bytes);
+    // A request whose answer promises what a later life of marud must know is refused if this fails.
+    // Everything else goes on: an older record charges at least as much as it should.
+    Result<void> save(const Session &session);
+    static std::string not_recorded(const Error &why);
 
     // ---- pool_requests.cc
     void on(Call &call, const wire::OpenPoolRequest &request);

@@ -106,7 +106,13 @@ void Service::Impl::on(Call &call, const wire::OpenSessionRequest &request) {
         engines.take(session.uid, session.engine, session.holder);
     bind(call.connection, session);
     heard(session);
-    save(session);
+    if (auto saved = save(session); !saved) {
+        Connection &connection = call.connection;
+        transition(session, SessionEvent::Close);
+        forget(session);
+        refuse(Call{connection, call.id, {}}, wire::Status::Internal, not_recorded(saved.error()));
+        return;
+    }
     effects.log(6,
                 std::string(session.worker() ? "worker" : "scheduler") + " of engine '" +
                     session.engine + "' opened a session: " + person(session) + ", uid " +
@@ -269,7 +275,7 @@ void Service::Impl::on(Call &call, const wire::AttachDoneRequest &) {
     distribute_drained();  // before the session counts as attached: told once, below
     transition(session, SessionEvent::AttachDone);
     ++tally.reattaches[same_life ? 0 : 1];
-    save(session);
+    (void)save(session);  // its record of the life before says the same of what is charged
     ok(call);
     send_reclaims(session);
     answer_forced_closes();

@@ -302,7 +302,7 @@ struct Reply {
 struct StatusOnly {
   status @0 :UInt32;   # Status
   message @1 :Text;    # what was wrong and what is allowed; empty for OK
-  detail @2 :UInt64;   # AGAIN: the operation id that pins the ledger; else 0
+  detail @2 :UInt64;   # AGAIN: the operation id that pins the ledger; QUOTA, NO_SPACE of OpenPool: bytes to be proven free soon
 }
 
 struct Limits {  # of this marud

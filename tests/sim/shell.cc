@@ -159,13 +159,14 @@ void World::drop_segment(SegmentRef segment) {
     truth_->on_drop(*file);
 }
 
-void World::save_session(const SessionRecord &record) {
+Result<void> World::save_session(const SessionRecord &record) {
     if (!effect())
-        return;
+        return {};
     records_[record.session] = record;
     remember(record.session);
     for (const auto &pool : record.pools)
         remember(pool.pool);
+    return {};
 }
 
 void World::remove_session(wire::Id session) {

@@ -113,7 +113,7 @@ class World final : public Effects {
     void seal_segment(SegmentRef segment) override;
     void prove_segment(SegmentRef segment) override;
     void drop_segment(SegmentRef segment) override;
-    void save_session(const SessionRecord &record) override;
+    Result<void> save_session(const SessionRecord &record) override;
     void remove_session(wire::Id session) override;
     void reload() override {}
     void log(int priority, std::string_view message, wire::Id session) override;

@@ -232,8 +232,18 @@ class World : public Effects {
         ++proofs_asked;
     }
     void drop_segment(SegmentRef segment) override { EXPECT_EQ(held.erase(segment), 1u); }
-    void save_session(const SessionRecord &record) override { records[record.session] = record; }
-    void remove_session(wire::Id session) override { EXPECT_EQ(records.erase(session), 1u); }
+    Result<void> save_session(const SessionRecord &record) override {
+        if (save_error && saves_before_error-- <= 0) {
+            unsaved.insert(record.session);
+            return Error{save_error, "write a record"};
+        }
+        unsaved.erase(record.session);
+        records[record.session] = record;
+        return {};
+    }
+    void remove_session(wire::Id session) override {
+        EXPECT_EQ(records.erase(session) | unsaved.erase(session), 1u);
+    }
     void reload() override { ++reloads; }
     void log(int, std::string_view message, wire::Id) override { logged.emplace_back(message); }
 
@@ -262,6 +272,8 @@ class World : public Effects {
     std::map<std::pair<uint32_t, uint64_t>, ProcessId64> processes;
     std::vector<std::string> logged;
     int create_error = 0, seal_error = 0, reloads = 0;
+    int save_error = 0, saves_before_error = 0;
+    std::set<wire::Id> unsaved;  // save_session failed last
     uint64_t proofs_asked = 0;
     ConnectionId next_connection = 1;
     ProcessId64 next_process = 500;
