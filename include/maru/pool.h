@@ -73,7 +73,9 @@ struct maru_pool_info {
  * Returns before the memory is populated unless options->wait_populated is set; reservations are
  * admitted as segments become ready, in 16 MiB steps of background work.
  * Thread safety: any thread.
- * Blocking:      one round trip; plus population with wait_populated.
+ * Blocking:      one round trip; plus population with wait_populated. While memory of an engine that
+ *                has ended is still being proven free, -EDQUOT and -ENOSPC are asked again about,
+ *                up to timeout_ms.
  * Return: 0; -EINVAL; -EACCES for a scheduler; -ENOSPC host aggregate; -EDQUOT worker grant or uid
  *         quota; -ENOMEM; -EOPNOTSUPP medium or strict binding; -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD.
  * Since: 0.1

@@ -18,6 +18,7 @@ bool CallOp::on_reply(const Part &, const wire::ReplyBody &body, std::vector<Uni
     const auto *status = std::get_if<wire::StatusOnly>(&body);
     if (status && status->status != wire::Status::Ok) {
         status_ = status->status;
+        detail_ = status->detail;
         std::string text(status->message);
         if (text.empty())
             text = std::string("marud answered ") + wire::status_name(status->status);

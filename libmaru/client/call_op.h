@@ -28,6 +28,7 @@ class CallOp final : public Op {
 
     // The status of a failure, and what came with it.
     wire::Status status() const { return status_; }
+    uint64_t detail() const { return detail_; }
 
     // Goes on after its caller has gone: build and reply own all they use.
     bool must_settle = false;
@@ -41,6 +42,7 @@ class CallOp final : public Op {
     bool sent_ = false;
     bool dropped_ = false;  // the caller's memory is gone
     wire::Status status_ = wire::Status::Ok;
+    uint64_t detail_ = 0;
     std::vector<int> attached_;
 };
 

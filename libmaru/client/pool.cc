@@ -25,6 +25,10 @@ uint64_t random_key() {
     return key;
 }
 
+// Between two questions to a marud that is still proving something free.
+constexpr TimeNs kFirstPause = 10 * kMillisecond;
+constexpr TimeNs kLastPause = 500 * kMillisecond;
+
 Outcome refused(int code, std::string message) { return {-int64_t{code}, std::move(message)}; }
 
 }  // namespace
@@ -46,15 +50,14 @@ Pool::~Pool() {
 
 // ---- open ----------------------------------------------------------------------------------------
 
-namespace {
 // Shared by the waiting caller and the request, which outlives a caller that gives up: the pool that
 // marud then has made is closed again.
-struct Opening {
+struct Pool::Opening {
     std::unique_ptr<Pool> pool;
     bool given_up = false;
+    bool may_come_back = false;  // refused, and marud is about to get memory back
     Error error;
 };
-}  // namespace
 
 Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
     auto opening = std::make_shared<Opening>();
@@ -62,10 +65,58 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
     Pool *pool = opening->pool.get();
     const TimeNs deadline = session.call_deadline();
     auto lock = session.lock();
-    if (session.over())
-        return Error{session.over(), session.over_why()};
+    for (TimeNs pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
+        if (session.over())
+            return Error{session.over(), session.over_why()};
+        ask_grant(session, lock, options, opening, deadline);
+        if (opening->error.code == 0)
+            break;
+        // An engine that was killed and started again at once meets its predecessor's charge.
+        if (!opening->may_come_back || now_ns() + pause >= deadline)
+            return opening->error;
+        session.transport().wait(lock, opening.get(), now_ns() + pause, [] { return false; });
+    }
+    lock.unlock();
+
+    // The first segment in this thread, so that a refusal is the caller's; all of them where all or
+    // nothing was asked for.
+    const bool all = options.huge_pages == wire::HugePages::Required;
+    Result<void> opened;
+    for (uint32_t i = 0; opened && i < (all ? pool->segment_count_ : 1u); ++i) {
+        auto range = pool->open_segment(i);
+        if (!range)
+            opened = range.error();
+    }
+    if (opened) {
+        pool->populator_ = std::make_unique<pool::Populator>(
+            pool->segment_count_, pool::PopulateOptions{options.margin_bytes, true},
+            pool::Populator::Hooks{
+                [pool](uint32_t segment) { return pool->open_segment(segment); },
+                [pool](uint32_t segment, uint64_t usable) {
+                    const uint64_t start = uint64_t{segment} * pool->segment_bytes_;
+                    const uint64_t bytes =
+                        std::min(pool->segment_bytes_, pool->capacity_bytes_ - start);
+                    (void)pool->allocator_->admit(segment, std::min(usable, bytes));
+                }},
+            *pool->environment_);
+        opened = pool->populator_->start();
+    }
+    if (!opened) {
+        const Error error = opened.error();
+        // Best effort: what marud does not hear now it hears when the session ends.
+        (void)close(*pool, Close::Forced, session.call_deadline());
+        return Error{error.code, "open pool: " + error.message};
+    }
+    if (options.wait_populated)
+        (void)pool->populator_->wait(std::chrono::milliseconds(INT32_MAX));
+    return pool;
+}
+
+void Pool::ask_grant(Session &session, Lock &lock, const PoolOptions &options,
+                     const std::shared_ptr<Opening> &opening, TimeNs deadline) {
+    opening->error = {};
     auto *op = new CallOp(
-        [options, key = pool->request_key_](wire::RequestBody &body) {
+        [options, key = opening->pool->request_key_](wire::RequestBody &body) {
             wire::OpenPoolRequest request;
             request.medium = options.medium;
             request.huge_pages = options.huge_pages;
@@ -104,43 +155,9 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
         opening->given_up = true;
     if (op->code() != 0)
         opening->error = Error{op->code(), "open pool: " + op->message()};
+    opening->may_come_back =
+        (op->status() == Status::Quota || op->status() == Status::NoSpace) && op->detail() > 0;
     session.transport().release(*op);
-    if (opening->error.code != 0)
-        return opening->error;
-    lock.unlock();
-
-    // The first segment in this thread, so that a refusal is the caller's; all of them where all or
-    // nothing was asked for.
-    const bool all = options.huge_pages == wire::HugePages::Required;
-    Result<void> opened;
-    for (uint32_t i = 0; opened && i < (all ? pool->segment_count_ : 1u); ++i) {
-        auto range = pool->open_segment(i);
-        if (!range)
-            opened = range.error();
-    }
-    if (opened) {
-        pool->populator_ = std::make_unique<pool::Populator>(
-            pool->segment_count_, pool::PopulateOptions{options.margin_bytes, true},
-            pool::Populator::Hooks{
-                [pool](uint32_t segment) { return pool->open_segment(segment); },
-                [pool](uint32_t segment, uint64_t usable) {
-                    const uint64_t start = uint64_t{segment} * pool->segment_bytes_;
-                    const uint64_t bytes =
-                        std::min(pool->segment_bytes_, pool->capacity_bytes_ - start);
-                    (void)pool->allocator_->admit(segment, std::min(usable, bytes));
-                }},
-            *pool->environment_);
-        opened = pool->populator_->start();
-    }
-    if (!opened) {
-        const Error error = opened.error();
-        // Best effort: what marud does not hear now it hears when the session ends.
-        (void)close(*pool, Close::Forced, session.call_deadline());
-        return Error{error.code, "open pool: " + error.message};
-    }
-    if (options.wait_populated)
-        (void)pool->populator_->wait(std::chrono::milliseconds(INT32_MAX));
-    return pool;
 }
 
 bool Pool::take_grant(const wire::PoolReply &reply) {
@@ -189,11 +206,18 @@ Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
                                    segment->huge()};
     const bool background = populator_ != nullptr;
     const TimeNs deadline = background ? kNever : session_.call_deadline();
-    for (;;) {
+    for (TimeNs pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
         bool again = false;
         auto range = try_segment(index, &again);
         if (range || !again || stop_ || now_ns() >= deadline)
             return range;
+        if (range.error().code != EBUSY)
+            continue;
+        // In steps, so that stop() need not wait for all of it.
+        for (const TimeNs end = std::min(now_ns() + pause, deadline); !stop_ && now_ns() < end;) {
+            const timespec step{0, kFirstPause};
+            ::nanosleep(&step, nullptr);
+        }
     }
 }
 
@@ -224,13 +248,8 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     const std::string which = "segment " + std::to_string(index) + " of the pool";
     if (granted.code != 0) {
         // Busy: a restarted marud still proves that nobody maps the segment it made before.
-        const bool proving = granted.code == EBUSY;
-        *again = proving || (background && (granted.code == ENOTCONN || granted.code == ETIMEDOUT));
-        if (proving) {
-            lock.unlock();
-            const timespec pause{0, 10'000'000};
-            ::nanosleep(&pause, nullptr);
-        }
+        *again = granted.code == EBUSY ||
+                 (background && (granted.code == ENOTCONN || granted.code == ETIMEDOUT));
         return Error{granted.code, which + ": " + granted.message};
     }
     if (!fd)

@@ -82,6 +82,10 @@ class Pool {
     Pool(Session &session, const PoolOptions &options);
     Result<pool::PopulateRange> open_segment(uint32_t index);
     Result<pool::PopulateRange> try_segment(uint32_t index, bool *again);
+    struct Opening;
+    // One question to marud; the result is in `opening`.
+    static void ask_grant(Session &session, Lock &lock, const PoolOptions &options,
+                          const std::shared_ptr<Opening> &opening, TimeNs deadline);
     bool take_grant(const wire::PoolReply &reply);
     static void abandon(Session &session, wire::Id id);
 

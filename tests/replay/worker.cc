@@ -124,14 +124,7 @@ int Worker::open() {
     pool.capacity_bytes = options_.pool_bytes / options_.workers;
     pool.page_bytes = options_.pool_page_bytes();
     pool.wait_populated = 1;  // the figures are those of a warm pool
-    // The memory of a killed predecessor returns when its exit is proven, which takes a moment.
     code = maru_pool_open(client_, &pool, &pool_);
-    for (int64_t deadline = monotonic_ns() + 10'000'000'000;
-         (code == -EDQUOT || code == -ENOSPC) && monotonic_ns() < deadline;) {
-        timespec pause{0, 5'000'000};
-        nanosleep(&pause, nullptr);
-        code = maru_pool_open(client_, &pool, &pool_);
-    }
     if (code < 0)
         return fail("open pool", code);
     buffer_.reset(new unsigned char[block_ * std::max(kLoadBatch, kStoreBatch)]);
