@@ -157,7 +157,10 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
     service_ = std::make_unique<Service>(config, *host_, boottime_ns());
     if (auto started = host_->start(*service_); !started)
         return started;
-    host_->restore(loaded.records, std::move(stored), [this] { tick_progress(); });
+    if (auto restored =
+            host_->restore(loaded.records, std::move(stored), [this] { tick_progress(); });
+        !restored)
+        return restored;
     if (!loaded.records.empty())
         journal_.log(
             5, std::to_string(loaded.records.size()) + " sessions of an earlier marud are kept");

@@ -318,8 +318,9 @@ void Host::close_fds(uint32_t uid, std::vector<UniqueFd> &fds) {
 
 // ---- start -------------------------------------------------------------------------------------
 
-void Host::restore(const std::vector<SessionRecord> &records,
-                   std::map<std::string, UniqueFd> stored, const std::function<void()> &progress) {
+Result<void> Host::restore(const std::vector<SessionRecord> &records,
+                           std::map<std::string, UniqueFd> stored,
+                           const std::function<void()> &progress) {
     Turn turn(*this);
     for (const SessionRecord &record : records) {
         session_uids_[record.session] = record.uid;
@@ -348,10 +349,10 @@ void Host::restore(const std::vector<SessionRecord> &records,
             was_stored = true;
             stored.erase(found);
         } else if (record.pid != 0) {
-            auto opened = open_pidfd(record.pid);
-            if (opened && read_process(record.pid, opened->get()).start_time == record.start_time &&
-                record.start_time != 0)
-                pidfd = std::move(*opened);
+            auto same = find_process(record.pid, record.start_time);
+            if (!same)
+                return same.error();
+            pidfd = std::move(*same);
         }
         bool alive = pidfd && !process_ended(pidfd.get());
         ProcessId64 process = 0;
@@ -373,6 +374,7 @@ void Host::restore(const std::vector<SessionRecord> &records,
         reaper_.close(0, std::move(fd));
     }
     sweep_wanted_ = true;
+    return {};
 }
 
 }  // namespace maru

@@ -51,8 +51,11 @@ class Host final : public Effects, private SegmentFacts {
     void set_options(const HostOptions &options) { options_ = options; }
 
     // Before the first client. `progress`: after each record.
-    void restore(const std::vector<SessionRecord> &records, std::map<std::string, UniqueFd> stored,
-                 const std::function<void()> &progress);
+    // Fails where it cannot tell whether a recorded process lives: taken for dead, its memory would
+    // be charged to nobody.
+    Result<void> restore(const std::vector<SessionRecord> &records,
+                         std::map<std::string, UniqueFd> stored,
+                         const std::function<void()> &progress);
 
     void accept_client(UniqueFd socket);
     void refuse_client(UniqueFd socket);  // accepted only to be closed

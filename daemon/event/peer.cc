@@ -83,6 +83,18 @@ Result<UniqueFd> open_pidfd(uint32_t pid) {
     return fd;
 }
 
+Result<UniqueFd> find_process(uint32_t pid, uint64_t start_time) {
+    auto pidfd = open_pidfd(pid);
+    if (!pidfd && pidfd.error().code != ESRCH && pidfd.error().code != EINVAL)
+        return pidfd;  // EINVAL: the number is a thread's now
+    if (!pidfd || start_time == 0)
+        return UniqueFd();
+    uint64_t found = read_process(pid, pidfd->get()).start_time;
+    if (found == 0 && !process_ended(pidfd->get()))
+        return Error{EAGAIN, "cannot read when process " + std::to_string(pid) + " was started"};
+    return found == start_time ? std::move(*pidfd) : UniqueFd();
+}
+
 bool process_ended(int pidfd) {
     pollfd ready = {pidfd, POLLIN, 0};
     return ::poll(&ready, 1, 0) > 0;

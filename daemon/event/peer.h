@@ -35,6 +35,9 @@ Result<PeerCredentials> peer_credentials(int socket);
 // ENOPROTOOPT: the kernel is older than 6.5. ESRCH: the peer has ended already.
 Result<UniqueFd> peer_pidfd(int socket);
 Result<UniqueFd> open_pidfd(uint32_t pid);
+// The process that had this number and was started then; an empty descriptor: it has ended. An error
+// means that nobody could tell (no descriptors, no memory), never that it has ended.
+Result<UniqueFd> find_process(uint32_t pid, uint64_t start_time);
 bool process_ended(int pidfd);
 
 // From /proc/PID/stat and comm, which take none of the target's locks that it could hold for ever

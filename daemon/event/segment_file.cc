@@ -43,11 +43,12 @@ std::string read_number(const char *file) {
     return out.empty() ? "none" : out;
 }
 
-Error no_huge_pages(int code, uint64_t bytes) {
-    return Error{code, "reserve huge pages: " + std::to_string(bytes / kHugePageBytes) +
-                           " of 2 MiB are needed, " + read_number("free_hugepages") +
-                           " are free of " + read_number("nr_hugepages") +
-                           " (vm.nr_hugepages sets the number)"};
+// ENOMEM, whatever the kernel calls it: also where it has no pages of this size at all.
+Error no_huge_pages(uint64_t bytes) {
+    return Error{ENOMEM, "reserve huge pages: " + std::to_string(bytes / kHugePageBytes) +
+                             " of 2 MiB are needed, " + read_number("free_hugepages") +
+                             " are free of " + read_number("nr_hugepages") +
+                             " (vm.nr_hugepages sets the number)"};
 }
 
 // A shared mapping without MAP_NORESERVE takes the pages into reserve or fails here, instead of a
@@ -55,7 +56,7 @@ Error no_huge_pages(int code, uint64_t bytes) {
 Result<void> reserve_huge_pages(int fd, uint64_t bytes) {
     void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
-        return no_huge_pages(errno, bytes);
+        return no_huge_pages(bytes);
     ::munmap(at, bytes);
     return {};
 }
@@ -82,9 +83,8 @@ Result<SegmentFile> make_huge(const std::string &name, uint64_t bytes) {
                                  " bytes: huge pages need a multiple of 2097152"};
     auto fd = make_memfd(name, MFD_HUGETLB | MFD_HUGE_2MB);
     if (!fd)
-        return fd.error().code == EMFILE || fd.error().code == ENFILE
-                   ? fd.error()
-                   : no_huge_pages(fd.error().code, bytes);
+        return fd.error().code == EMFILE || fd.error().code == ENFILE ? fd.error()
+                                                                      : no_huge_pages(bytes);
     return finish(std::move(*fd), name, bytes, true);
 }
 
