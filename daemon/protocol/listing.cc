@@ -139,7 +139,8 @@ wire::ListReply Service::Impl::list_pools(const Call &call, uint64_t cursor) con
         row.engine = pool->owner->engine;
         row.state = pool_state_name(pool->state);
         row.page_kind = huge ? "2M hugetlb" : "4K";
-        row.numa_node = pool->numa_node;
+        // Asked for is not bound: only a strict pool fails where the kernel refuses.
+        row.numa_node = pool->numa == wire::Numa::Strict ? pool->numa_node : -1;
         row.uid = pool->owner->uid;
         row.page_bytes = pool->page_bytes;
         row.segments = static_cast<uint32_t>(pool->segments.size());

@@ -161,7 +161,7 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     Pool &added = pools.add(index, std::move(pool));
     if (auto saved = save(session); !saved) {
         remove_pool(added);
-        refuse(call, wire::Status::Internal, not_recorded(saved.error()));
+        refuse(call, unrecorded_status(saved.error()), not_recorded(saved.error()));
         return;
     }
     reply(call, pool_reply(added));
@@ -251,7 +251,7 @@ void Service::Impl::on_segment_created(SegmentRef ref, const Result<CreatedSegme
             segment = Segment{};
             (void)save(*pool->owner);  // what is tried again must not name it
             for (const Waiter &waiter : waiters)
-                refuse(waiter, wire::Status::Internal, not_recorded(saved.error()));
+                refuse(waiter, unrecorded_status(saved.error()), not_recorded(saved.error()));
         } else if (pool->state == PoolState::Open)
             answer_all(waiters, wire::SegmentReply{pool->bytes_of(ref.segment), segment.huge},
                        std::span(&ref, 1));
@@ -323,7 +323,7 @@ void Service::Impl::on_segment_sealed(SegmentRef ref, const Result<void> &result
             segment.forgotten = true;
             (void)save(*pool->owner);
             for (const Waiter &waiter : waiters)
-                refuse(waiter, wire::Status::Internal, not_recorded(saved.error()));
+                refuse(waiter, unrecorded_status(saved.error()), not_recorded(saved.error()));
         } else {
             if (!MARU_MUTANT(CommitBeforeMapped))
                 directory.grant_segment(pool->index, ref.segment);

@@ -6,6 +6,7 @@
 // descriptor marud holds or has checked against the record.
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 
 #include "daemon/protocol/service_impl.h"
 
@@ -48,6 +49,11 @@ Result<void> Service::Impl::save(const Session &session) {
         }
     }
     return effects.save_session(record);
+}
+
+wire::Status Service::Impl::unrecorded_status(const Error &why) {
+    return why.code == EMFILE || why.code == ENFILE ? wire::Status::FdLimit
+                                                    : wire::Status::Internal;
 }
 
 std::string Service::Impl::not_recorded(const Error &why) {

@@ -158,6 +158,7 @@ struct Service::Impl {
     // Everything else goes on: an older record charges at least as much as it should.
     Result<void> save(const Session &session);
     static std::string not_recorded(const Error &why);
+    static wire::Status unrecorded_status(const Error &why);
 
     // ---- pool_requests.cc
     void on(Call &call, const wire::OpenPoolRequest &request);

@@ -110,7 +110,8 @@ void Service::Impl::on(Call &call, const wire::OpenSessionRequest &request) {
         Connection &connection = call.connection;
         transition(session, SessionEvent::Close);
         forget(session);
-        refuse(Call{connection, call.id, {}}, wire::Status::Internal, not_recorded(saved.error()));
+        refuse(Call{connection, call.id, {}}, unrecorded_status(saved.error()),
+               not_recorded(saved.error()));
         return;
     }
     effects.log(6,
