@@ -56,6 +56,8 @@ int open_pool(maru_client *client, const maru_pool_options *options, maru_pool *
     if (!pool)
         return fail(pool.error());
     *ret_pool = outside(*pool);
+    if (const std::string &warning = (*pool)->warning(); !warning.empty())
+        (void)fail(0, "open pool: " + warning);
     return 0;
 }
 

@@ -267,6 +267,8 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
     if (!binding)
         return binding.error();
     node_ = binding->node;
+    if (index == 0)
+        warning_ = binding->warning;
 
     // Before population: marud's seal lets existing mappings go on, and from here on a restarted
     // marud would take this segment back.

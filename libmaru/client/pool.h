@@ -56,6 +56,9 @@ class Pool {
     Outcome wait_populated(uint32_t timeout_ms);
     pool::Populator::Progress progress() const;
 
+    // What did not go as asked while open() succeeded; empty: nothing.
+    const std::string &warning() const { return warning_; }
+
     struct Info {
         wire::Usage usage;
         uint64_t swapped_bytes = 0, backing_page_bytes = 0;
@@ -113,6 +116,7 @@ class Pool {
     uint64_t swapped_bytes_ = 0, backing_page_bytes_ = 0;
     TimeNs backing_read_ = 0;
 
+    std::string warning_;  // written once, by open()
     std::atomic<int> node_{-1};
     std::atomic<bool> stop_{false};
     std::optional<pool::PopulateRange> first_;  // opened by open(), for the populator's first step
