@@ -5,12 +5,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "libmaru/base/clock.h"
@@ -24,13 +22,6 @@ using testing::HasSubstr;
 using wire::Status;
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-std::string contents(const std::string &path) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
 
 TEST(Marud, IsReadyWhenAHelloIsAnsweredAndNotBefore) {
     Marud marud;
@@ -61,51 +52,10 @@ TEST(Marud, StartsAgainAfterAKillWithAnotherEpoch) {
     EXPECT_NE(after.epoch(), before.epoch());
 }
 
-TEST(Marud, ASecondOneInTheDirectoryEndsAndNamesTheFirst) {
-    Marud first;
-    first.start();
-    MarudOptions options;
-    options.directory = first.directory();
-    Marud second(options);
-    int64_t begin = monotonic_ns();
-    second.spawn();
-    EXPECT_EQ(second.wait_exit(10'000), 1);
-    EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
-    EXPECT_THAT(first.log(), HasSubstr("in use by process " + std::to_string(first.pid())));
-    WireClient client(first.socket());
-    EXPECT_TRUE(client.hello());
-}
-
-TEST(Marud, OfTwoStartsAfterAKillExactlyOneServes) {
-    Marud one;
-    one.start();
-    one.kill();
-    MarudOptions options;
-    options.directory = one.directory();
-    Marud other(options);
-    one.spawn();
-    other.spawn();
-    bool one_ready = one.wait_notification("READY=1", 3000);
-    bool other_ready = other.wait_notification("READY=1", one_ready ? 1500 : 3000);
-    EXPECT_NE(one_ready, other_ready);
-    EXPECT_EQ((one_ready ? other : one).wait_exit(5000), 1);
-    WireClient client(one.socket());
-    EXPECT_TRUE(client.hello());
-}
-
 TEST(Marud, ANumberInTheLockFileIsNotBelieved) {
     Marud marud;
     std::ofstream(marud.directory() + "/marud.lock") << ::getpid() << "\n";
     marud.start();
-}
-
-TEST(Marud, AFileThatIsNoSocketIsLeftAlone) {
-    Marud marud;
-    std::ofstream(marud.socket()) << "precious";
-    marud.spawn();
-    EXPECT_EQ(marud.wait_exit(10'000), 1);
-    EXPECT_EQ(contents(marud.socket()), "precious");
-    EXPECT_THAT(marud.log(), HasSubstr(marud.socket()));
 }
 
 TEST(Marud, SigtermTellsSessionsEndsCleanlyAndTakesItsSocketAway) {
@@ -214,33 +164,6 @@ TEST(Marud, SessionsGetTheirFullTimeAfterMarudItselfStoodStill) {
     status = other.ask<wire::StatusReply>(wire::StatusRequest{});
     ASSERT_TRUE(status);
     EXPECT_EQ(status->attached, 0u);
-}
-
-TEST(Marud, ASocketOfTheManagerIsServedAndNeverRemoved) {
-    MarudOptions options;
-    options.socket_activation = true;
-    Marud marud(options);
-    struct stat before = {}, after = {};
-    ASSERT_EQ(::lstat(marud.socket().c_str(), &before), 0);
-    for (int life = 0; life < 2; ++life) {
-        WireClient early(marud.socket());  // waits in the backlog for the start
-        marud.start();
-        EXPECT_TRUE(early.hello());
-        EXPECT_EQ(marud.stop(), 0);
-        ASSERT_EQ(::lstat(marud.socket().c_str(), &after), 0);
-        EXPECT_EQ(before.st_ino, after.st_ino);
-    }
-}
-
-TEST(Marud, DescriptorsForAnotherProcessAreIgnored) {
-    MarudOptions options;
-    options.socket_activation = true;
-    options.environment["LISTEN_PID"] = "1";
-    Marud marud(options);
-    marud.spawn();
-    // It tries to bind the path itself, which the test still listens on.
-    EXPECT_EQ(marud.wait_exit(10'000), 1);
-    EXPECT_THAT(marud.log(), HasSubstr(marud.socket()));
 }
 
 TEST(Marud, AThousandConnectionsLeaveNoDescriptorBehind) {

@@ -74,7 +74,7 @@ static void *next(const char *name, void **cache) {
     __extension__({                                    \
         static void *cache_;                           \
         void *found_ = next(name, &cache_);            \
-        type function_;                                \
+        __typeof__(type) function_;                    \
         memcpy(&function_, &found_, sizeof function_); \
         function_;                                     \
     })
@@ -291,7 +291,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
 
 EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     int result = NEXT(int (*)(struct timeval *, void *), "gettimeofday")(now, zone);
-    if (result == 0 && now)
+    if (result == 0)
         now->tv_sec += (time_t)(realtime_offset() / 1000000000);
     return result;
 }
