@@ -109,8 +109,8 @@ void Service::Impl::on(Call &call, const wire::OpenSessionRequest &request) {
     if (auto saved = save(session); !saved) {
         Connection &connection = call.connection;
         transition(session, SessionEvent::Close);
-        forget(session);
-        refuse(Call{connection, call.id, {}}, unrecorded_status(saved.error()),
+        forget(session, metrics::SessionEnd::Closed);
+        refuse(Call{connection, call.id, call.kind, {}}, unrecorded_status(saved.error()),
                not_recorded(saved.error()));
         return;
     }

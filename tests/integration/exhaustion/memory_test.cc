@@ -229,20 +229,6 @@ TEST(Exhaustion, A31_KilledProcessesLeaveNoSharedMemoryBehind) {
     EXPECT_EQ(wait_uncharged(marud.socket(), 10'000), "");
 }
 
-// The predecessor's charge is there until the proof of its exit: not an error, a moment to wait.
-TEST(Exhaustion, AnEngineThatIsStartedAgainAtOnceGetsItsPool) {
-    MarudOptions options;
-    options.config = "[cpu]\nuid_bytes = \"64M\"\n";
-    Marud marud(options);
-    marud.start();
-    for (int round = 0; round < 5; ++round) {
-        Actor worker("touching-worker", {marud.socket()});
-        ASSERT_EQ(worker.answer(), "ready") << "round " << round;
-        worker.signal(SIGKILL);  // and the next one at once
-    }
-    EXPECT_EQ(wait_uncharged(marud.socket(), 10'000), "");
-}
-
 // ---- A32
 
 TEST_F(Memory, A32_ARefusedPolicyIsNeverClaimedToBeInForce) {

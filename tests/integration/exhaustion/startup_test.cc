@@ -7,12 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "libmaru/wire/packet_socket.h"
 #include "tests/integration/exhaustion/support.h"
+#include "tests/integration/known_failures/actor.h"
 
 namespace maru::test {
 namespace {
@@ -140,6 +142,38 @@ TEST(Startup, A52_AStuckLoopStopsThePingsAndAStuckHelperDoesNot) {
     EXPECT_TRUE(marud.wait_notification("WATCHDOG=1", 5000));
     EXPECT_EQ(client.status(wire::StatusRequest{}), wire::Status::Ok);
     points.let_go("reaper");
+}
+
+// The predecessor's charge is there until the proof of its exit: not an error, a moment to wait.
+TEST(Startup, AnEngineThatIsStartedAgainAtOnceWaitsForItsPool) {
+    PausePoints points;
+    MarudOptions options = points.options();
+    options.config = "[cpu]\nuid_bytes = \"64M\"\n";
+    Marud marud(options);
+    marud.start();
+    WorkerOptions large = without_pool(marud);
+    large.pool_bytes = 64 << 20;
+    large.page_bytes = large.object_bytes = 64 * 1024;
+    {
+        Actor worker("touching-worker", {marud.socket()});
+        ASSERT_EQ(worker.answer(), "ready");
+        points.slow("reaper", 700);  // the proof is one of its jobs
+        worker.kill();
+    }
+    const auto begin = now();
+    Worker successor(large);
+    ASSERT_NE(successor.pool, nullptr) << maru_last_error();
+    EXPECT_GE(since_ms(begin), 400) << "the predecessor's charge was gone before it was asked";
+    points.let_go("reaper");
+    // A living one is not waited for.
+    WorkerOptions other = without_pool(marud, "another");
+    other.object_bytes = large.object_bytes;  // they share a namespace
+    Worker another(other);
+    maru_pool_options pool_options = pool_of(64 << 20);
+    maru_pool *pool = nullptr;
+    const auto asked = now();
+    EXPECT_EQ(maru_pool_open(another.client, &pool_options, &pool), -EDQUOT);
+    EXPECT_LT(since_ms(asked), 3000);
 }
 
 TEST(Startup, A53_TheManagersSocketIsServedAndNeverRemoved) {
