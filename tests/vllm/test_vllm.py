@@ -109,7 +109,11 @@ def run_phase(name, spec, restart=None, check=True, **more):
 
 @functools.lru_cache(maxsize=None)
 def oracle(kind="oracle", **engine):
-    return run_phase(kind, {"engine": engine, "connector": False})
+    """Without a connector; in a folder that is kept it is asked once."""
+    kept = pathlib.Path(WORK, f"{kind}{''.join(f'-{k}-{v}' for k, v in sorted(engine.items()))}.kept")
+    if not kept.exists():
+        kept.write_text(json.dumps(run_phase(kind, {"engine": engine, "connector": False})))
+    return json.loads(kept.read_text())
 
 
 class VllmTest(unittest.TestCase):
