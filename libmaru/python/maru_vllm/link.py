@@ -46,13 +46,11 @@ class Link(Generic[T]):
         role: str,
         prepare: Callable[[maru.Client], Optional[T]],
         ping: Callable[[T], bool],
-        dispose: Callable[[T], None] = lambda session: None,
     ) -> None:
         self._settings = settings
         self._engine = engine_id
         self._role = role
         self._prepare = prepare
-        self._dispose = dispose
         self._client: Optional[maru.Client] = None
         self._old: List[maru.Client] = []
         self._lock = threading.Lock()  # of opening, preparing and closing
@@ -226,11 +224,9 @@ class Link(Generic[T]):
             thread = self._thread
         if thread is not None:
             thread.join(timeout=5)
-        session, self.current = self.current, None
+        self.current = None
         with self._lock:
             try:
-                if session is not None:
-                    self._dispose(session)
                 self._close_old()
                 if self._client is not None:
                     self._client.close()

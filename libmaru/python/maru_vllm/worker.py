@@ -66,9 +66,7 @@ class WorkerSide:
         self._told: Tuple[int, int] = (-1, 0)  # session and reset that the scheduler knows of
         self._errors_logged: Set[str] = set()
         self.stats = MaruStats()
-        self.link: Link[WorkerSession] = Link(
-            settings, engine_id, "worker", self._prepare, _ping, _dispose
-        )
+        self.link: Link[WorkerSession] = Link(settings, engine_id, "worker", self._prepare, _ping)
 
     # ---- the start ---------------------------------------------------------------------------------
 
@@ -391,7 +389,3 @@ _PING = maru.Digests(bytes(maru.DIGEST_BYTES))
 def _ping(session: WorkerSession) -> bool:
     session.namespace.probe(_PING)
     return True
-
-
-def _dispose(session: WorkerSession) -> None:
-    """The pool's close is the client's; leases and reservations of the last step have ended."""
