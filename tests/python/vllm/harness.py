@@ -23,7 +23,7 @@ def settings(**changes):
         "maru_cache_namespace": support.unique("weights"),
         "maru_kv_chunk_tokens": CHUNK,
         "maru_cpu_scope": "worker",
-        "maru_deadline_ms": 5000,  # a loaded machine is not a dead marud; tests of that set their own
+        "maru_deadline_ms": 30000,  # a loaded machine is not a dead marud; tests of that set their own
     }
     for name, value in changes.items():
         extra["maru_" + name] = value

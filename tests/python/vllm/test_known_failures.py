@@ -219,7 +219,7 @@ class KnownFailures(VllmTest):
         engine.hooks["before_load"] = stop
         requests = [engine.add(self.request(prompt)) for prompt in prompts]
         engine.step()
-        self.assertLess(time.monotonic() - daemon_stopped[0], 5)
+        self.assertLess(time.monotonic() - daemon_stopped[0], 30)  # and not for ever
         self.assertTrue(engine.invalid)
         while any(request.state != "finished" for request in requests):
             engine.step()
