@@ -28,8 +28,7 @@ typedef struct maru_pool maru_pool;
 #define MARU_HUGE_REQUIRED 2u /* hugetlb or -ENOMEM naming needed and free counts */
 
 #define MARU_NUMA_OFF 0u
-#define MARU_NUMA_AUTO \
-    1u /* bind if the kernel lets us, else go on: info says -1, maru_last_error() why */
+#define MARU_NUMA_AUTO 1u   /* bind if the kernel lets us, else info and maru_last_error() say */
 #define MARU_NUMA_STRICT 2u /* bind or -EOPNOTSUPP naming the errno */
 
 /** Options of maru_pool_open(). Zero in a field means the default. */

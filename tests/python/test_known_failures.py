@@ -179,7 +179,7 @@ class TypesTest(MaruTest):
         self.assertGreater(high.offset, 4 * GIB)
         with high.view as view:
             view[:] = pattern(4096, 9)
-        ns = client.namespace("wide")
+        ns = client.namespace("A76")
         digests = ns.digests(range(8), 4)
         self.assertEqual(list(ns.commit(pool, digests, [low, high])), [0, 0])
         with ns.acquire(digests) as leases:
