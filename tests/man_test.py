@@ -262,7 +262,9 @@ class ManTest(unittest.TestCase):
                         headers | {"MARU_SOCKET", "MARU_COPY_KERNEL", "MARU_COPY_THREADS"}, "constants")
 
     def test_every_variable_of_the_environment(self):
-        sources = [path for folder in ("libmaru", "daemon") for path in (TOP / folder).rglob("*.cc")]
+        # pause_point.cc is linked into the marud of tests alone.
+        sources = [path for folder in ("libmaru", "daemon") for path in (TOP / folder).rglob("*.cc")
+                   if path.name != "pause_point.cc"]
         asked = set()
         for path in sources:
             asked |= set(re.findall(r'(?:getenv|environment)\("(MARU_\w+)"\)', path.read_text(encoding="utf-8")))
