@@ -40,6 +40,7 @@ struct Config {
     uint64_t segment_bytes = 0;
     // [limits]
     uint64_t namespaces = 0;
+    uint64_t namespaces_per_uid = 0;
     uint64_t objects = 0;
     uint64_t descriptors_per_uid = 0;
     uint64_t connections_per_uid = 0;

@@ -82,6 +82,11 @@ constexpr Setting kSettings[] = {
 
     number("limits", "namespaces", SettingType::Count, &Config::namespaces, "4096", 1, 1'000'000,
            !kAuto, !kReload, "Different namespaces that may be registered until marud restarts."),
+    number(
+        "limits", "namespaces_per_uid", SettingType::Count, &Config::namespaces_per_uid, "1024", 1,
+        1'000'000, !kAuto, kReload,
+        "Those of one user, so that no user can take all of them. The same text of two users is\n"
+        "two namespaces."),
     number("limits", "objects", SettingType::Count, &Config::objects, "67108864", 1024, 1ull << 31,
            !kAuto, !kReload, "Replicas of objects that marud keeps in its directory."),
     number("limits", "descriptors_per_uid", SettingType::Count, &Config::descriptors_per_uid,

@@ -16,8 +16,17 @@ Directory::Directory(const Config &config) : impl_(std::make_unique<Impl>(config
 }
 Directory::~Directory() = default;
 
-Status Directory::register_namespace(std::string_view text, NamespaceIndex *ret_index) {
-    return impl_->namespaces.add(text, ret_index);
+Status Directory::register_namespace(uint32_t uid, std::string_view text,
+                                     NamespaceIndex *ret_index) {
+    return impl_->namespaces.add(uid, text, ret_index);
+}
+
+void Directory::set_max_namespaces_per_uid(uint32_t limit) {
+    impl_->namespaces.set_limit_per_uid(limit);
+}
+
+uint32_t Directory::namespace_uid(NamespaceIndex index) const {
+    return namespace_exists(index) ? impl_->namespaces[index].uid : UINT32_MAX;
 }
 
 bool Directory::namespace_exists(NamespaceIndex index) const {

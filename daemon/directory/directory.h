@@ -47,16 +47,21 @@ class Directory {
     struct Config {
         uint32_t epoch = 0;
         uint32_t max_namespaces = 4096;
+        uint32_t max_namespaces_per_uid = 1024;
         uint64_t max_replicas = 64ull << 20;
         uint64_t hash_seed = 0;  // random and secret: clients choose the keys of the tables
     };
     explicit Directory(const Config &config);
     ~Directory();
 
-    // ---- namespaces: by full text; never removed in one life, so a number never changes meaning
-    // Ok; Again (max_namespaces); InvalidArgument (empty), TooLarge. UTF-8 is the caller's to check.
-    wire::Status register_namespace(std::string_view text, NamespaceIndex *ret_index);
+    // ---- namespaces: by uid and full text; never removed in one life, so a number never changes
+    // meaning. Whether a caller may use that number is the caller's to check.
+    // Ok; Quota (max_namespaces_per_uid); Again (max_namespaces); InvalidArgument (empty), TooLarge.
+    // UTF-8 is the caller's to check.
+    wire::Status register_namespace(uint32_t uid, std::string_view text, NamespaceIndex *ret_index);
+    void set_max_namespaces_per_uid(uint32_t limit);  // for those that are not there yet
     bool namespace_exists(NamespaceIndex index) const;
+    uint32_t namespace_uid(NamespaceIndex index) const;  // UINT32_MAX: there is no such namespace
     std::string_view namespace_text(NamespaceIndex index) const;
     // First describer sets size and format; a later one must agree (Incompatible). NotFound;
     // InvalidArgument (0 bytes); TooLarge (a format over kMaxNamespaceBytes).

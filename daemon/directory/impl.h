@@ -27,7 +27,7 @@ struct Directory::Impl {
     explicit Impl(const Config &cfg)
         : config(cfg),
           hash(cfg.hash_seed),
-          namespaces(cfg.max_namespaces),
+          namespaces(cfg.max_namespaces, cfg.max_namespaces_per_uid),
           leases(replicas, cfg.hash_seed + 1) {}
 
     // ---- lookup.cc: reading only, no allocation

@@ -6,6 +6,7 @@
 //   AcquireRetiring          lookup.cc   a RETIRING replica is never acquired
 //   ForeignPrivateHit        lookup.cc   a private replica is read by its owner only
 //   HiddenPoolHit            lookup.cc   a hidden or closing pool gives no hits
+//   NamespaceOfAllUids       namespaces.cc  a namespace belongs to one uid
 //   NamespaceMixUp           lookup.cc   equal keys of two namespaces are two objects
 //   StaleEpochAccepted       lookup.cc   an id of an earlier life names nothing
 //   StaleGenerationAccepted  lookup.cc   a name of memory that was reused names nothing

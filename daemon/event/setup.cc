@@ -117,6 +117,7 @@ ServiceConfig make_service_config(const Config &config) {
     out.max_ledger_items = narrow(config.ledger_items);
     out.max_in_flight = narrow(config.in_flight);
     out.max_namespaces = narrow(config.namespaces);
+    out.max_namespaces_per_uid = narrow(config.namespaces_per_uid);
     out.max_objects = config.objects;
     out.host_cpu_bytes = config.host_bytes;
     out.uid_cpu_bytes = config.uid_bytes;

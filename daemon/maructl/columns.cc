@@ -96,6 +96,7 @@ constexpr Column<NamespaceRow> kNamespace[] = {
     FIELD(NamespaceRow, Count, "objects", "OBJECTS", r.objects),
     FIELD(NamespaceRow, Count, "replicas", "REPLICAS", r.replicas),
     FIELD(NamespaceRow, Bytes, "object_bytes", "OBJECT", r.object_bytes),
+    FIELD(NamespaceRow, Count, "uid", "UID", r.uid),
     FIELD(NamespaceRow, Text, "text", "TEXT", r.text),
 };
 

@@ -73,7 +73,8 @@ int verb_object(Context &context) {
         return exit;
     wire::Id id = 0;
     if (!context.options.arguments.empty()) {
-        const auto found = find_namespace(*client, context.options.arguments[0]);
+        const auto found =
+            find_namespace(*client, context.options.arguments[0], context.options.uid);
         if (!found)
             return context.fail(found.error());
         id = *found;

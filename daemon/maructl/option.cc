@@ -82,7 +82,7 @@ constexpr Option kOptions[] = {
      set_socket},
     {"--timeout", "TIME", 0, "How long to wait for each answer (5s)", set_timeout},
     {"--engine", "ID", kEngine, "The engine that is asked about", set_engine},
-    {"--uid", "N", kUid, "Whose engine it is; your own if absent", set_uid},
+    {"--uid", "N", kUid, "Whose engine or namespace it is", set_uid},
     {"--count", "N", kCount, "How many round trips to measure (2000)", set_count},
     {"--help", "", 0, "Print this, or what one command takes", set_help},
     {"--version", "", 0, "Print the version of maructl", set_version},

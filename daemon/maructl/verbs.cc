@@ -14,13 +14,13 @@ constexpr Verb kVerbs[] = {
     {"status", "", 0, 0, 0, "Show marud's state and totals", verb_status},
     {"session", "", 0, 0, 0, "List sessions: engine, process, age, leases", verb_session},
     {"pool", "", 0, 0, 0, "List pools and what their bytes are used for", verb_pool},
-    {"namespace", "", 0, 0, 0, "List namespaces", verb_namespace},
-    {"object", "[NAMESPACE]", 0, 1, 0, "List objects, one line per replica", verb_object},
+    {"namespace", "", 0, 0, 0, "List namespaces and whose they are", verb_namespace},
+    {"object", "[NAMESPACE]", 0, 1, kUid, "List objects, one line per replica", verb_object},
     {"lease", "", 0, 0, 0, "List leases and who holds them", verb_lease},
     {"usage", "[POOL]", 0, 1, 0, "Show the bytes of a pool, or of your uid", verb_usage},
     {"explain", "NAMESPACE OBJECT --engine ID", 2, 2, kEngine | kUid,
      "Tell why an engine can or cannot read an object (DIGEST[/SHARD[/PART]])", verb_explain},
-    {"retire", "NAMESPACE [OBJECT]", 1, 2, 0, "Retire an object, or all of a namespace",
+    {"retire", "NAMESPACE [OBJECT]", 1, 2, kUid, "Retire an object, or all of a namespace",
      verb_retire},
     {"drain", "on|off", 1, 1, 0, "Admit no new sessions, pools and commits, or do so again",
      verb_drain},
@@ -91,7 +91,7 @@ int verb_explain(Context &context) {
     auto client = context.connect(&exit);
     if (!client)
         return exit;
-    const auto id = find_namespace(*client, context.options.arguments[0]);
+    const auto id = find_namespace(*client, context.options.arguments[0], context.options.uid);
     if (!id)
         return context.fail(id.error());
     const auto reply = client->call_for<wire::ExplainReply>(
@@ -139,7 +139,7 @@ int verb_retire(Context &context) {
     auto client = context.connect(&exit);
     if (!client)
         return exit;
-    const auto id = find_namespace(*client, context.options.arguments[0]);
+    const auto id = find_namespace(*client, context.options.arguments[0], context.options.uid);
     if (!id)
         return context.fail(id.error());
     const auto reply = client->call_for<wire::CountReply>(wire::AdminRetireRequest{*id, key});

@@ -149,7 +149,7 @@ void Service::Impl::on(Call &call, const wire::StatusRequest &) {
 
 void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, true, &ns))
         return;
     const wire::Key *key = request.key ? &*request.key : nullptr;
     std::vector<RetiredReplica> retired;

@@ -59,7 +59,7 @@ void Service::Impl::on(Call &call, const wire::ExplainRequest &request) {
         return;
     }
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, true, &ns))
         return;
     const Session *target = sessions.at(engines.holder(uid, request.engine));
     std::vector<Directory::ReplicaView> views;

@@ -62,7 +62,7 @@ void Service::Impl::on(Call &call, const wire::ListRequest &request) {
             reply(call, list_namespaces(call, request.cursor));
             return;
         case wire::ListKind::Objects:
-            if (request.namespace_id && !namespace_or_refuse(call, request.namespace_id, &ns))
+            if (request.namespace_id && !namespace_or_refuse(call, request.namespace_id, true, &ns))
                 return;
             reply(call, list_objects(call, request.cursor, ns));
             return;
@@ -153,13 +153,12 @@ wire::ListReply Service::Impl::list_pools(const Call &call, uint64_t cursor) con
 wire::ListReply Service::Impl::list_namespaces(const Call &call, uint64_t cursor) const {
     std::vector<wire::NamespaceRow> rows;
     size_t bytes = 0;
-    uint64_t at = std::max<uint64_t>(cursor, 1);
-    for (; at < namespace_users.size(); ++at) {
+    // An index has 32 bits: a made-up cursor beyond them must not name a row a second time.
+    uint64_t at = std::clamp<uint64_t>(cursor, 1, UINT32_MAX);
+    for (; directory.namespace_exists(static_cast<NamespaceIndex>(at)); ++at) {
         auto ns = static_cast<NamespaceIndex>(at);
-        const std::vector<uint32_t> &users = namespace_users[at];
-        if (!directory.namespace_exists(ns) ||
-            std::none_of(users.begin(), users.end(),
-                         [&](uint32_t uid) { return may_see(call, uid); }))
+        uint32_t uid = directory.namespace_uid(ns);
+        if (!may_see(call, uid))
             continue;
         std::string_view text = directory.namespace_text(ns);
         if (rows.size() == wire::kMaxListRows ||
@@ -167,10 +166,10 @@ wire::ListReply Service::Impl::list_namespaces(const Call &call, uint64_t cursor
             break;
         bytes += text.size();
         Directory::NamespaceView view = directory.namespace_view(ns);
-        rows.push_back({wire::make_id(config.epoch, ns), std::string(text), view.objects,
+        rows.push_back({wire::make_id(config.epoch, ns), std::string(text), uid, view.objects,
                         view.replicas, view.object_bytes});
     }
-    return {std::move(rows), at < namespace_users.size() ? at : 0};
+    return {std::move(rows), directory.namespace_exists(static_cast<NamespaceIndex>(at)) ? at : 0};
 }
 
 wire::ListReply Service::Impl::list_objects(const Call &call, uint64_t cursor,

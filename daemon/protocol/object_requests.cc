@@ -65,7 +65,7 @@ void Service::Impl::on(Call &call, const wire::CommitRequest &request) {
     if (!operations_fit(call, request.first_op, request.items.size()))
         return;
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, false, &ns))
         return;
     if (!session.has_described(ns)) {
         refuse(call, wire::Status::InvalidArgument,
@@ -172,7 +172,7 @@ void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
     if (!manifest_fits(call, request.keys.size(), request.manifest, wire::kMaxProbeObjects))
         return;
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, false, &ns))
         return;
     std::span<uint8_t> bits = std::span(bitmap).first((request.keys.size() + 7) / 8);
     tally.probe_keys += request.keys.size();
@@ -198,7 +198,7 @@ void Service::Impl::on(Call &call, const wire::AcquireRequest &request) {
     if (!manifest_fits(call, request.keys.size(), request.manifest, wire::kMaxBatchItems))
         return;
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, false, &ns))
         return;
     size_t count = request.keys.size() * request.manifest.objects();
     std::span<wire::AcquireResult> results = std::span(acquire_results).first(count);

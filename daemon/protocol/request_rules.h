@@ -1,8 +1,9 @@
 // What each request needs before its handler sees it.
 //
 // One rule per request type, found at compile time: a new request without a rule does not compile,
-// so a check cannot be forgotten. `names` is what the request can name of somebody else; the
-// ownership test has an entry for each that names something.
+// so a check cannot be forgotten. `names` is what the request can name of somebody else (of several
+// kinds, the one with the narrower owner); the ownership test has an entry for each that names
+// something.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ enum class Need : uint8_t {
     Attaching,  // only between Attach and AttachDone
 };
 
-enum class Names : uint8_t { Nothing, Session, Pool, Replica };
+enum class Names : uint8_t { Nothing, Session, Namespace, Pool, Replica };
 
 struct RequestRule {
     Need need;
@@ -47,7 +48,7 @@ MARU_RULE(AttachPool, Need::Attaching, true, Names::Pool);
 MARU_RULE(Republish, Need::Attaching, true, Names::Pool);
 MARU_RULE(AttachLeases, Need::Attaching, true, Names::Replica);
 MARU_RULE(AttachDone, Need::Attaching, false, Names::Nothing);
-MARU_RULE(Describe, Need::Joining, true, Names::Nothing);
+MARU_RULE(Describe, Need::Joining, true, Names::Namespace);
 MARU_RULE(Heartbeat, Need::Joining, false, Names::Pool);
 MARU_RULE(RegisterNamespace, Need::Joining, false, Names::Nothing);
 MARU_RULE(OpenPool, Need::Session, true, Names::Nothing);
@@ -57,15 +58,15 @@ MARU_RULE(ClosePool, Need::Session, true, Names::Pool);
 MARU_RULE(CloseSession, Need::Session, false, Names::Nothing);
 MARU_RULE(Commit, Need::Session, true, Names::Pool);
 MARU_RULE(Resolve, Need::Joining, true, Names::Nothing);
-MARU_RULE(Probe, Need::Session, false, Names::Nothing);
-MARU_RULE(Acquire, Need::Session, true, Names::Nothing);
+MARU_RULE(Probe, Need::Session, false, Names::Namespace);
+MARU_RULE(Acquire, Need::Session, true, Names::Namespace);
 MARU_RULE(Release, Need::Session, true, Names::Replica);
 MARU_RULE(Retire, Need::Session, true, Names::Replica);
 MARU_RULE(ReclaimAck, Need::Session, true, Names::Replica);
 MARU_RULE(Usage, Need::Hello, false, Names::Pool);
 MARU_RULE(Status, Need::Hello, false, Names::Nothing);
-MARU_RULE(List, Need::Hello, false, Names::Nothing);
-MARU_RULE(Explain, Need::Hello, false, Names::Nothing);
+MARU_RULE(List, Need::Hello, false, Names::Namespace);
+MARU_RULE(Explain, Need::Hello, false, Names::Namespace);
 MARU_RULE(AdminRetire, Need::Hello, false, Names::Replica);
 MARU_RULE(Drain, Need::Hello, false, Names::Nothing);
 MARU_RULE(Reload, Need::Hello, false, Names::Nothing);

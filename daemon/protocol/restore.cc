@@ -221,7 +221,7 @@ void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
         return;
     for (size_t i = 0; i < request.items.size(); ++i) {
         ids[i] = 0;
-        statuses[i] = republish_item(session, request.items[i], &ids[i]);
+        statuses[i] = republish_item(call, request.items[i], &ids[i]);
         tally.republished.add(statuses[i]);
     }
     reply(call, wire::ItemStatusReply{std::span(statuses).first(request.items.size()),
@@ -240,10 +240,12 @@ uint64_t Service::Impl::leases_told(const Session &session, NamespaceIndex ns, P
     return 0;
 }
 
-wire::Status Service::Impl::republish_item(Session &session, const wire::RepublishItem &item,
+wire::Status Service::Impl::republish_item(const Call &call, const wire::RepublishItem &item,
                                            wire::Id *ret_replica) {
+    Session &session = *call.session();
     NamespaceIndex ns = 0;
-    if (wire::Status status = namespace_of(item.namespace_id, &ns); status != wire::Status::Ok)
+    if (wire::Status status = namespace_of(call, item.namespace_id, false, &ns);
+        status != wire::Status::Ok)
         return status;
     Pool *pool = pools.find(item.item.pool);
     if (!pool)

@@ -31,6 +31,7 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
       quota(quota_limits(config)),
       directory({.epoch = config.epoch,
                  .max_namespaces = config.max_namespaces,
+                 .max_namespaces_per_uid = config.max_namespaces_per_uid,
                  .max_replicas = config.max_objects}) {
     assert(config.epoch != 0);
 }
@@ -174,18 +175,26 @@ bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
     return true;
 }
 
-wire::Status Service::Impl::namespace_of(wire::Id id, NamespaceIndex *ret_index) const {
+// A session works in the namespaces of its own uid, whoever it is; without one (`any_seen`) an
+// admin may look at those of all. What is another's is not told apart from what is not there.
+wire::Status Service::Impl::namespace_of(const Call &call, wire::Id id, bool any_seen,
+                                         NamespaceIndex *ret_index) const {
     bool any_epoch = MARU_MUTANT(NamespaceByNumberAfterRestart) || MARU_MUTANT(StaleEpochAccepted);
     if (wire::id_epoch(id) != config.epoch && !any_epoch)
         return wire::Status::StaleEpoch;
     if (!directory.namespace_exists(wire::id_number(id)))
         return wire::Status::NotFound;
+    uint32_t uid = directory.namespace_uid(wire::id_number(id));
+    bool usable = any_seen ? may_see(call, uid) : call.connection.peer.uid == uid;
+    if (!usable && !MARU_MUTANT(ForeignNamespaceServed))
+        return wire::Status::NotFound;
     *ret_index = wire::id_number(id);
     return wire::Status::Ok;
 }
 
-bool Service::Impl::namespace_or_refuse(const Call &call, wire::Id id, NamespaceIndex *ret_index) {
-    wire::Status status = namespace_of(id, ret_index);
+bool Service::Impl::namespace_or_refuse(const Call &call, wire::Id id, bool any_seen,
+                                        NamespaceIndex *ret_index) {
+    wire::Status status = namespace_of(call, id, any_seen, ret_index);
     if (status == wire::Status::Ok)
         return true;
     if (status == wire::Status::StaleEpoch)
@@ -193,7 +202,9 @@ bool Service::Impl::namespace_or_refuse(const Call &call, wire::Id id, Namespace
                "namespace id of another life of marud: register the text again, with epoch " +
                    std::to_string(config.epoch));
     else
-        refuse(call, status, "no namespace has that id; register its text first");
+        refuse(call, status,
+               "no namespace of uid " + std::to_string(call.connection.peer.uid) +
+                   " has that id; register its text first");
     return false;
 }
 
@@ -355,6 +366,7 @@ void Service::reconfigure(const ServiceConfig &config) {
     merged.max_objects = impl_->config.max_objects;
     impl_->config = merged;
     impl_->quota.set_limits(quota_limits(merged));
+    impl_->directory.set_max_namespaces_per_uid(merged.max_namespaces_per_uid);
     impl_->sessions.each(
         [&](Session &session) { session.ledger.set_max_items(merged.max_ledger_items); });
     impl_->note_deadline(impl_->now);  // a shorter timeout may have passed already

@@ -78,6 +78,7 @@ struct ServiceConfig {
     uint32_t max_ledger_items = wire::kMaxLedgerItems;
     uint32_t max_in_flight = wire::kMaxInFlight;  // told in hello; the shell counts and refuses
     uint32_t max_namespaces = 4096;
+    uint32_t max_namespaces_per_uid = 1024;
     uint64_t max_objects = 64ull << 20;
     uint64_t host_cpu_bytes = 0;    // aggregate of all CPU grants
     uint64_t uid_cpu_bytes = 0;     // per uid

@@ -82,7 +82,6 @@ struct Service::Impl {
     std::vector<Unproven> unproven;
     std::unordered_map<ConnectionId, Connection> connections;
     std::deque<TokenHash> fenced_tokens;
-    std::vector<std::vector<uint32_t>> namespace_users;  // by index: uids that registered it
     uint32_t next_session = 0, next_pool = 0, next_domain = 0;
     uint64_t requests = 0, refused = 0;
     uint32_t forced_closes = 0;  // pools with drain_waiters
@@ -116,8 +115,10 @@ struct Service::Impl {
     // ---- shared checks (service.cc)
     bool allowed(const Call &call, const struct RequestRule &rule);
     // The index behind a wire id, or the refusal: StaleEpoch, NotFound.
-    wire::Status namespace_of(wire::Id id, NamespaceIndex *ret_index) const;
-    bool namespace_or_refuse(const Call &call, wire::Id id, NamespaceIndex *ret_index);
+    wire::Status namespace_of(const Call &call, wire::Id id, bool any_seen,
+                              NamespaceIndex *ret_index) const;
+    bool namespace_or_refuse(const Call &call, wire::Id id, bool any_seen,
+                             NamespaceIndex *ret_index);
     // nullptr: refused already.
     Pool *own_pool_or_refuse(const Call &call, wire::Id id);
     bool batch_fits(const Call &call, size_t items, const char *what);
@@ -150,7 +151,7 @@ struct Service::Impl {
     void on(Call &call, const wire::RepublishRequest &request);
     uint64_t leases_told(const Session &session, NamespaceIndex ns, PoolIndex pool,
                          const wire::CommitItem &item) const;
-    wire::Status republish_item(Session &session, const wire::RepublishItem &item,
+    wire::Status republish_item(const Call &call, const wire::RepublishItem &item,
                                 wire::Id *ret_replica);
     void forget_unmapped_segments(Session &session);
     void refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_t bytes);

@@ -314,7 +314,7 @@ void Service::Impl::on(Call &call, const wire::DescribeRequest &request) {
         return;
     }
     NamespaceIndex ns = 0;
-    if (!namespace_or_refuse(call, request.namespace_id, &ns))
+    if (!namespace_or_refuse(call, request.namespace_id, false, &ns))
         return;
     bool first = session.format.empty();
     if (!first &&
@@ -363,18 +363,22 @@ void Service::Impl::on(Call &call, const wire::RegisterNamespaceRequest &request
         return;
     }
     NamespaceIndex ns = 0;
-    wire::Status status = directory.register_namespace(request.text, &ns);
+    uint32_t uid = call.session()->uid;
+    wire::Status status = directory.register_namespace(uid, request.text, &ns);
+    if (status == wire::Status::Quota) {
+        refuse(call, status,
+               "uid " + std::to_string(uid) + " has registered " +
+                   std::to_string(config.max_namespaces_per_uid) +
+                   " namespaces, as many as limits.namespaces_per_uid allows for this life of "
+                   "marud");
+        return;
+    }
     if (status != wire::Status::Ok) {
         refuse(call, status,
                "all " + std::to_string(config.max_namespaces) +
                    " namespaces are taken for this life of marud");
         return;
     }
-    if (namespace_users.size() <= ns)
-        namespace_users.resize(ns + 1);
-    std::vector<uint32_t> &users = namespace_users[ns];
-    if (std::find(users.begin(), users.end(), call.session()->uid) == users.end())
-        users.push_back(call.session()->uid);
     reply(call, wire::NamespaceReply{wire::make_id(config.epoch, ns)});
 }
 

@@ -171,6 +171,7 @@ bool decode(FieldReader &f, schema::PoolRow::Reader in, PoolRow *ret) {
 
 bool decode(FieldReader &f, schema::NamespaceRow::Reader in, NamespaceRow *ret) {
     ret->namespace_id = in.getNamespaceId();
+    ret->uid = in.getUid();
     ret->objects = in.getObjects();
     ret->replicas = in.getReplicas();
     ret->object_bytes = in.getObjectBytes();

@@ -69,6 +69,7 @@ void put_row(const PoolRow &in, schema::PoolRow::Builder out) {
 void put_row(const NamespaceRow &in, schema::NamespaceRow::Builder out) {
     out.setNamespaceId(in.namespace_id);
     put_text(in.text, [&](unsigned n) { return out.initText(n); });
+    out.setUid(in.uid);
     out.setObjects(in.objects);
     out.setReplicas(in.replicas);
     out.setObjectBytes(in.object_bytes);

@@ -166,6 +166,8 @@ struct Heartbeat {
 }
 
 struct RegisterNamespace {
+  # A namespace belongs to the session's uid: the same text of another uid is another namespace.
+  # QUOTA: namespaces of this uid.
   text @0 :Text;  # the full text, 1 to 16384 bytes; the same text always gets the same id
 }
 
@@ -459,6 +461,7 @@ struct NamespaceRow {
   objects @2 :UInt64;
   replicas @3 :UInt64;
   objectBytes @4 :UInt64;      # 0: not described yet
+  uid @5 :UInt32;              # whose it is
 }
 
 struct ObjectRow {             # one replica of an object

@@ -145,7 +145,10 @@ struct DescribeRequest {
 struct HeartbeatRequest {
     std::span<const PoolGauge> gauges;
 };
-// The same text has the same id for the life of this marud. Again: no room for another text.
+// A namespace belongs to the uid of the session: the same text of the same uid has the same id for
+// the life of this marud, the same text of another uid has another, and an id of another uid is
+// NotFound wherever a session names one. Quota: this uid has registered as many as it may; Again:
+// no room for another text.
 struct RegisterNamespaceRequest {
     std::string_view text;  // the full text; 1 to 16 KiB of UTF-8 without NUL
 };
@@ -435,6 +438,7 @@ struct PoolRow {
 struct NamespaceRow {
     Id namespace_id = 0;
     std::string text;
+    uint32_t uid = 0;  // whose it is
     uint64_t objects = 0, replicas = 0, object_bytes = 0;
 };
 struct ObjectRow {

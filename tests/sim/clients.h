@@ -157,6 +157,7 @@ class Worker : public Endpoint {
     void answered_session(const Asked &asked, const wire::Reply &reply);
     void begin_restore(const wire::AttachReply &reply);
     bool step_restore();
+    bool commit_in_doubt() const;
     void forget_session();  // it is over: nothing of it may be touched again
 
     // worker_replies.cc
@@ -227,7 +228,7 @@ class Admin : public Endpoint {
     void lost(std::map<uint64_t, Asked>) override { names_.clear(); }
 
   private:
-    std::map<uint32_t, wire::Id> names_;
+    std::vector<wire::Id> names_;  // of all users, as the last listing had them
     bool draining_ = false;
 };
 

@@ -202,7 +202,8 @@ void Liar::ask_anything() {
             lie(wire::AttachDoneRequest{});
             break;
         case 19:
-            // Whoever describes a namespace first decides its size, so this one is rare: it locks others out.
+            // Whoever describes a namespace first decides its size for all of its uid, so this one is
+            // rare: it locks others out.
             lie(wire::DescribeRequest{
                 world_.some_id(),
                 random.one_in(30) ? 1 + random.below(9000) : object_bytes(settings), "flat"});

@@ -139,22 +139,21 @@ void Admin::act() {
         return cut();
     if (!greeted_ || asked_.size() > 3)
         return;
-    const uint32_t text = random.below(settings.texts);
-    if (!names_.count(text)) {
-        const std::string full = text_of(text);
-        ask(wire::RegisterNamespaceRequest{full}, {text});
-        return;
-    }
+    // Of any user; one that nobody has is refused.
+    const auto name = [&] {
+        return names_.empty() ? wire::Id{1}
+                              : names_[random.below(static_cast<uint32_t>(names_.size()))];
+    };
     const wire::Key key{digest_of(random.below(settings.keys)), random.below(settings.shards),
                         random.below(settings.parts)};
     switch (random.below(12)) {
         case 0:
         case 1:
-            ask(wire::AdminRetireRequest{names_[text], key});
+            ask(wire::AdminRetireRequest{name(), key});
             break;
         case 2:
             if (random.one_in(8))
-                ask(wire::AdminRetireRequest{names_[text], std::nullopt});
+                ask(wire::AdminRetireRequest{name(), std::nullopt});
             break;
         case 3:
             if (draining_ || random.one_in(10)) {
@@ -164,7 +163,7 @@ void Admin::act() {
             break;
         case 4:
         case 5:
-            ask(wire::ExplainRequest{names_[text], key, "engine-1", 1000});
+            ask(wire::ExplainRequest{name(), key, "engine-1", 1000});
             break;
         case 6:
             ask(wire::StatusRequest{});
@@ -175,8 +174,12 @@ void Admin::act() {
 }
 
 void Admin::answered(const Asked &asked, const wire::Reply &reply, std::span<Memfd *const>) {
-    if (const auto *name = std::get_if<wire::NamespaceReply>(&reply.body))
-        names_[static_cast<uint32_t>(asked.about[0])] = name->namespace_id;
+    if (const auto *listed = std::get_if<wire::ListReply>(&reply.body))
+        if (const auto *rows = std::get_if<std::vector<wire::NamespaceRow>>(&listed->rows)) {
+            names_.clear();
+            for (const wire::NamespaceRow &row : *rows)
+                names_.push_back(row.namespace_id);
+        }
     if (asked.kind == wire::RequestBody(wire::DrainRequest{}).index() && world_.ending())
         draining_ = false;
 }

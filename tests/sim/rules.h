@@ -64,7 +64,7 @@ inline constexpr RuleText kRules[] = {
      "descriptors go to its owner alone."},
     {Rule::NamespaceIsolation, "namespace-isolation",
      "Two namespaces never answer for each other, also after a restart: the bytes read are those "
-     "of the object asked for."},
+     "of the object asked for; a namespace belongs to one uid, and only its sessions work in it."},
     {Rule::TokenBinds, "token-binds", "A session answers only to the process that opened it."},
     {Rule::OneWorker, "one-worker", "An engine has at most one attached worker."},
     {Rule::HitKept, "hit-kept",

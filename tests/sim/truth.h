@@ -124,6 +124,7 @@ class Truth {
     struct Namespace {
         uint32_t text = 0;
         uint32_t epoch = 0;
+        uint32_t uid = 0;
     };
 
     using Request = wire::Request;
@@ -145,7 +146,8 @@ class Truth {
     void replied(Session &, const Request &, const wire::RetireRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::ReclaimAckRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::UsageRequest &, const wire::Reply &);
-    void namespace_replied(const wire::RegisterNamespaceRequest &, const wire::Reply &);
+    void namespace_replied(const Link &, const wire::RegisterNamespaceRequest &,
+                           const wire::Reply &);
     void admin_retired(const Link &, const wire::AdminRetireRequest &, const wire::Reply &);
     void segment_replied(Session &, const wire::GrantSegmentRequest &, const wire::Reply &,
                          std::span<Memfd *const> fds);
@@ -154,6 +156,8 @@ class Truth {
     void new_replica(Session &session, wire::Id ns, const wire::CommitItem &item, wire::Id id);
     void check_content(const Replica &replica, const char *when);
     const Namespace *fresh_namespace(wire::Id id) const;
+    // The one that a session works in: of its own uid, or a rule is violated.
+    const Namespace *own_namespace(const Session &session, wire::Id id, const char *what) const;
     Replica *ready_in(const Session &session, const ObjectName &object);
     Session *session_of(const Link &link);
     Session *worker_of(uint32_t uid, const std::string &engine);

@@ -41,7 +41,7 @@ void Truth::check_content(const Replica &replica, const char *when) {
 }
 
 void Truth::new_replica(Session &session, wire::Id ns, const wire::CommitItem &item, wire::Id id) {
-    const Namespace *space = fresh_namespace(ns);
+    const Namespace *space = own_namespace(session, ns, "a commit");
     if (!space)
         violated(Rule::EpochFences, "namespace id %llx of another life was accepted",
                  static_cast<ull>(ns));

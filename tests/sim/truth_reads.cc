@@ -31,7 +31,7 @@ void Truth::replied(Session &session, const Request &, const wire::ProbeRequest 
         violated(Rule::OneReply, "probe answered without a bit per key");
     const Session *worker =
         session.role == wire::Role::Worker ? &session : worker_of(session.uid, session.engine);
-    const Namespace *space = fresh_namespace(probe.namespace_id);
+    const Namespace *space = own_namespace(session, probe.namespace_id, "a probe");
     uint32_t leading = 0;
     bool gap = false;
     for (size_t i = 0; i < probe.keys.size(); ++i) {
@@ -92,7 +92,7 @@ void Truth::replied(Session &session, const Request &, const wire::AcquireReques
     const uint32_t parts = acquire.manifest.objects();
     if (!answer || answer->results.size() != acquire.keys.size() * parts)
         violated(Rule::OneReply, "acquire answered without a result per part");
-    const Namespace *space = fresh_namespace(acquire.namespace_id);
+    const Namespace *space = own_namespace(session, acquire.namespace_id, "an acquire");
     bool missed = false;
     for (size_t k = 0; k < acquire.keys.size(); ++k) {
         uint32_t ok = 0, quota = 0;
@@ -281,7 +281,7 @@ void Truth::admin_retired(const Link &link, const wire::AdminRetireRequest &requ
     if (!space && answer->count)
         violated(Rule::EpochFences, "an admin retired objects of a stale namespace");
     for (auto &[id, replica] : replicas_)
-        if (space && replica.object.text == space->text &&
+        if (space && replica.object.text == space->text && replica.owner->uid == space->uid &&
             (link.process->admin || link.process->uid == replica.owner->uid) &&
             (!request.key || (replica.object.key == key_of(request.key->digest) &&
                               replica.object.shard == request.key->shard &&

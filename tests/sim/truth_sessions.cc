@@ -44,6 +44,15 @@ const Truth::Namespace *Truth::fresh_namespace(wire::Id id) const {
     return found == namespaces_.end() || found->second.epoch != epoch_ ? nullptr : &found->second;
 }
 
+const Truth::Namespace *Truth::own_namespace(const Session &session, wire::Id id,
+                                             const char *what) const {
+    const Namespace *space = fresh_namespace(id);
+    if (space && space->uid != session.uid)
+        violated(Rule::NamespaceIsolation, "%s of uid %u works in a namespace of uid %u", what,
+                 session.uid, space->uid);
+    return space;
+}
+
 void Truth::on_request(Link &link, const wire::Request &request) {
     ++statistics_.requests;
     Session *session = session_of(link);
@@ -83,7 +92,7 @@ void Truth::on_reply(Link &link, const wire::Request &request, const wire::Reply
     if (const auto *attach = std::get_if<wire::AttachRequest>(&request.body))
         return replied(link, request, *attach, reply);
     if (const auto *text = std::get_if<wire::RegisterNamespaceRequest>(&request.body))
-        return namespace_replied(*text, reply);
+        return namespace_replied(link, *text, reply);
     if (const auto *retire = std::get_if<wire::AdminRetireRequest>(&request.body))
         return admin_retired(link, *retire, reply);
     Session *session = session_of(link);
@@ -227,7 +236,7 @@ void Truth::replied(Link &link, const Request &, const wire::AttachRequest &atta
     take_engine(*session);
 }
 
-void Truth::namespace_replied(const wire::RegisterNamespaceRequest &request,
+void Truth::namespace_replied(const Link &link, const wire::RegisterNamespaceRequest &request,
                               const wire::Reply &reply) {
     const auto *answer = std::get_if<wire::NamespaceReply>(&reply.body);
     if (!answer)
@@ -237,19 +246,24 @@ void Truth::namespace_replied(const wire::RegisterNamespaceRequest &request,
         violated(Rule::EpochFences, "namespace id %llx does not carry epoch %x",
                  static_cast<ull>(answer->namespace_id), epoch_);
     const auto found = namespaces_.find(answer->namespace_id);
+    const uint32_t uid = link.process->uid;
     if (found != namespaces_.end() && found->second.text != text)
         violated(Rule::NamespaceIsolation, "two texts share namespace id %llx",
                  static_cast<ull>(answer->namespace_id));
+    if (found != namespaces_.end() && found->second.uid != uid)
+        violated(Rule::NamespaceIsolation, "uids %u and %u share namespace id %llx",
+                 found->second.uid, uid, static_cast<ull>(answer->namespace_id));
     for (const auto &[id, known] : namespaces_)
-        if (known.text == text && known.epoch == epoch_ && id != answer->namespace_id)
-            violated(Rule::NamespaceIsolation, "one text has two namespace ids");
-    namespaces_[answer->namespace_id] = {text, epoch_};
+        if (known.text == text && known.uid == uid && known.epoch == epoch_ &&
+            id != answer->namespace_id)
+            violated(Rule::NamespaceIsolation, "one text of one uid has two namespace ids");
+    namespaces_[answer->namespace_id] = {text, epoch_, uid};
     world_.remember(answer->namespace_id);
 }
 
 void Truth::replied(Session &session, const Request &, const wire::DescribeRequest &describe,
                     const wire::Reply &) {
-    if (!fresh_namespace(describe.namespace_id))
+    if (!own_namespace(session, describe.namespace_id, "a describe"))
         violated(Rule::EpochFences, "describe of a stale or unknown namespace was accepted");
     if (session.object_bytes && session.object_bytes != describe.object_bytes)
         violated(Rule::ContentImmutable, "the schema of a session changed");

@@ -59,12 +59,22 @@ void Worker::forget_session() {
     world_.tokens().push_back(token_);
 }
 
+bool Worker::commit_in_doubt() const {
+    return std::any_of(objects_.begin(), objects_.end(), [](const Object &object) {
+        return object.state == Object::Committing || object.state == Object::Unknown;
+    });
+}
+
 void Worker::happened(const wire::Event &event) {
     switch (event.kind) {
         case wire::EventKind::Reclaim:
             for (const wire::ReplicaName &name : event.items) {
                 const size_t index = object_of(name.replica);
-                if (index == SIZE_MAX) {  // acknowledged before, and the acknowledgement was lost
+                if (index == SIZE_MAX) {
+                    // Acknowledged before, and the acknowledgement was lost; or, while a commit is
+                    // in doubt, its replica, which an admin retired: then its pages are ours still.
+                    if (commit_in_doubt())
+                        continue;
                     ask(wire::ReclaimAckRequest{{&name, 1}}, {UINT64_MAX});
                     continue;
                 }

@@ -214,7 +214,7 @@ TEST_F(CommitTest, UnknownNamespaceOrPoolIsNotFound) {
 
 TEST_F(CommitTest, EqualKeysOfTwoNamespacesAreTwoObjects) {
     NamespaceIndex other = 0;
-    ASSERT_EQ(directory.register_namespace("model, fp8", &other), Status::Ok);
+    ASSERT_EQ(directory.register_namespace(1000, "model, fp8", &other), Status::Ok);
     put(pool, key_of(1), 0);
     const wire::Digest key = digest_of(1);
     uint8_t bits = 0;
@@ -228,9 +228,9 @@ TEST_F(CommitTest, EqualKeysOfTwoNamespacesAreTwoObjects) {
 TEST(DirectoryLimits, FullTableIsNoSpaceAndRecovers) {
     Directory directory({.epoch = kEpoch, .max_namespaces = 1, .max_replicas = 2});
     NamespaceIndex ns = 0, other = 0;
-    ASSERT_EQ(directory.register_namespace("a", &ns), Status::Ok);
-    EXPECT_EQ(directory.register_namespace("b", &other), Status::Again);
-    EXPECT_EQ(directory.register_namespace("a", &other), Status::Ok);
+    ASSERT_EQ(directory.register_namespace(1000, "a", &ns), Status::Ok);
+    EXPECT_EQ(directory.register_namespace(1000, "b", &other), Status::Again);
+    EXPECT_EQ(directory.register_namespace(1000, "a", &other), Status::Ok);
     EXPECT_EQ(other, ns);
     const PoolIndex pool = directory.add_pool({.owner = kAnn,
                                                .capacity_bytes = kSegment,

@@ -30,7 +30,9 @@ inline wire::Key key_of(uint64_t number, uint32_t shard = 0, uint32_t part = 0) 
 
 class DirectoryTest : public testing::Test {
   protected:
-    DirectoryTest() { EXPECT_EQ(directory.register_namespace("model", &ns), wire::Status::Ok); }
+    DirectoryTest() {
+        EXPECT_EQ(directory.register_namespace(1000, "model", &ns), wire::Status::Ok);
+    }
     ~DirectoryTest() override { EXPECT_EQ(directory.check_invariants(), ""); }
 
     static Directory::Config config() {

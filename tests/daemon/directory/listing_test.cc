@@ -39,7 +39,7 @@ TEST_F(ListingTest, PagesListEveryReplicaOnceWhileOthersChange) {
 
 TEST_F(ListingTest, LongGapsEndInAnEmptyPageNotALongWalk) {
     NamespaceIndex rare = 0;
-    ASSERT_EQ(directory.register_namespace("rare", &rare), Status::Ok);
+    ASSERT_EQ(directory.register_namespace(1000, "rare", &rare), Status::Ok);
     for (uint64_t i = 0; i < 20000; ++i)
         put(pool, key_of(i), i);
     const wire::CommitItem last = item(key_of(1), 20000);
@@ -97,12 +97,12 @@ TEST_F(ListingTest, FindObjectShowsAllCopies) {
 
 TEST_F(ListingTest, NamespacesKeepTheirTextAndNumber) {
     NamespaceIndex other = 0;
-    EXPECT_EQ(directory.register_namespace("", &other), Status::InvalidArgument);
-    EXPECT_EQ(directory.register_namespace(std::string(16 * 1024 + 1, 'x'), &other),
+    EXPECT_EQ(directory.register_namespace(1000, "", &other), Status::InvalidArgument);
+    EXPECT_EQ(directory.register_namespace(1000, std::string(16 * 1024 + 1, 'x'), &other),
               Status::TooLarge);
     for (int i = 0; i < 100; ++i) {
         const std::string text = "text " + std::to_string(i);
-        ASSERT_EQ(directory.register_namespace(text, &other), Status::Ok);
+        ASSERT_EQ(directory.register_namespace(1000, text, &other), Status::Ok);
         EXPECT_EQ(directory.namespace_text(other), text);
     }
     EXPECT_EQ(directory.namespace_text(ns), "model");

@@ -40,7 +40,7 @@ struct Filled {
     double slowest_ns = 0;
 
     explicit Filled(uint64_t count) {
-        EXPECT_EQ(directory.register_namespace("model", &ns), wire::Status::Ok);
+        EXPECT_EQ(directory.register_namespace(1000, "model", &ns), wire::Status::Ok);
         const PoolIndex pool = directory.add_pool({.owner = kAnn,
                                                    .capacity_bytes = count * kPage,
                                                    .segment_bytes = 65536 * kPage,

@@ -22,7 +22,7 @@ class Comparison {
         : random_(seed), directory_({.epoch = kEpoch, .hash_seed = seed}) {
         for (const char *text : {"a", "b", "c"}) {
             NamespaceIndex ns = 0;
-            EXPECT_EQ(directory_.register_namespace(text, &ns), Status::Ok);
+            EXPECT_EQ(directory_.register_namespace(1000, text, &ns), Status::Ok);
             model_.object_bytes[ns] = 0;
             namespaces_.push_back(ns);
         }

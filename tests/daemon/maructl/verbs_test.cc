@@ -23,6 +23,7 @@ std::optional<wire::ReplyBody> list_namespaces(const wire::Request &request) {
     wire::NamespaceRow row;
     row.namespace_id = list->cursor == 0 ? 0x500000001 : 0x500000002;
     row.text = list->cursor == 0 ? "llama/bf16" : "qwen/fp8";
+    row.uid = 1000;
     return wire::ListReply{std::vector<wire::NamespaceRow>{row}, list->cursor == 0 ? 77u : 0u};
 }
 
@@ -76,8 +77,10 @@ TEST(MaructlVerbs, ListsFollowTheCursor) {
     EXPECT_EQ(outcome.out,
               "{\"namespaces\":["
               "{\"namespace\":\"0x500000001\",\"objects\":0,\"replicas\":0,\"object_bytes\":0,"
+              "\"uid\":1000,"
               "\"text\":\"llama/bf16\"},"
               "{\"namespace\":\"0x500000002\",\"objects\":0,\"replicas\":0,\"object_bytes\":0,"
+              "\"uid\":1000,"
               "\"text\":\"qwen/fp8\"}]}\n");
 }
 
@@ -143,6 +146,36 @@ TEST(MaructlVerbs, ANamespaceIsNamedByItsTextOrId) {
     const Outcome outcome = run_words({"retire", "qwen/fp9"}, marud.opener());
     EXPECT_EQ(outcome.exit, kFailed);
     EXPECT_TRUE(has(outcome.err, "did you mean 'qwen/fp8'?")) << outcome.err;
+}
+
+TEST(MaructlVerbs, ATextThatSeveralUsersHaveNeedsAUid) {
+    auto answer = [](const wire::Request &r) -> std::optional<wire::ReplyBody> {
+        if (std::holds_alternative<wire::ListRequest>(r.body)) {
+            std::vector<wire::NamespaceRow> rows(2);
+            rows[0] = {0x500000001, "llama", 1000, 0, 0, 0};
+            rows[1] = {0x500000002, "llama", 1001, 0, 0, 0};
+            return wire::ListReply{std::move(rows), 0};
+        }
+        EXPECT_EQ(std::get<wire::AdminRetireRequest>(r.body).namespace_id, 0x500000002u);
+        return wire::CountReply{5, 2};
+    };
+    {
+        FakeMarud marud(answer);
+        const Outcome outcome = run_words({"retire", "llama"}, marud.opener());
+        EXPECT_EQ(outcome.exit, kFailed);
+        EXPECT_TRUE(has(outcome.err,
+                        "0x500000001 of uid 1000, 0x500000002 of uid 1001; give its "
+                        "id or --uid"))
+            << outcome.err;
+    }
+    {
+        FakeMarud marud(answer);
+        const Outcome outcome = run_words({"retire", "llama", "--uid", "7"}, marud.opener());
+        EXPECT_EQ(outcome.exit, kFailed);
+    }
+    FakeMarud marud(answer);
+    const Outcome outcome = run_words({"retire", "llama", "--uid", "1001"}, marud.opener());
+    EXPECT_EQ(outcome.exit, kOk) << outcome.err;
 }
 
 TEST(MaructlVerbs, RetireNamesOneObject) {

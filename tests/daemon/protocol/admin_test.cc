@@ -16,13 +16,13 @@ struct AdminTest : testing::Test {
         theirs.open(2, "b");
         ns = mine.name("model");
         mine.describe(ns);
-        theirs.name("model");
-        theirs.describe(ns);
+        their_ns = theirs.name("model");  // the same text, and another namespace
+        theirs.describe(their_ns);
         secret = theirs.name("their model");
         my_pool = mine.pool(8);
         their_pool = theirs.pool(8);
         mine.commit(ns, 1, {Client::item(my_pool, 1, 0, 1), Client::item(my_pool, 2, 1, 2)});
-        theirs.commit(ns, 1, {Client::item(their_pool, 1, 0, 1)});
+        theirs.commit(their_ns, 1, {Client::item(their_pool, 1, 0, 1)});
         lease = mine.acquire(ns, {1})[0];
         admin.hello();
         user.hello();
@@ -47,7 +47,7 @@ struct AdminTest : testing::Test {
     wire::Key key(uint32_t number) { return {digest(number), 0, 0}; }
     World world;
     Client mine, theirs, admin, user;
-    wire::Id ns = 0, secret = 0, my_pool = 0, their_pool = 0;
+    wire::Id ns = 0, their_ns = 0, secret = 0, my_pool = 0, their_pool = 0;
     wire::AcquireResult lease;
 };
 
@@ -62,7 +62,7 @@ TEST_F(AdminTest, StatusNeedsNoSession) {
     EXPECT_EQ(status.sessions, 2u);
     EXPECT_EQ(status.attached, 2u);
     EXPECT_EQ(status.pools, 2u);
-    EXPECT_EQ(status.namespaces, 2u);
+    EXPECT_EQ(status.namespaces, 3u);
     EXPECT_EQ(status.replicas, 3u);
     EXPECT_EQ(status.leases, 1u);
     EXPECT_EQ(status.host_limit_bytes, 64 * kMiB);
@@ -96,11 +96,12 @@ TEST_F(AdminTest, EverybodySeesTheirOwnAndAdminsEverything) {
     EXPECT_EQ(pools[0].segments, 1u);
     EXPECT_EQ(pools[0].usage.replicas, 2u);
 
-    EXPECT_EQ(list<wire::NamespaceRow>(admin, ListKind::Namespaces).size(), 2u);
+    EXPECT_EQ(list<wire::NamespaceRow>(admin, ListKind::Namespaces).size(), 3u);
     auto namespaces = list<wire::NamespaceRow>(user, ListKind::Namespaces);
     ASSERT_EQ(namespaces.size(), 1u);
     EXPECT_EQ(namespaces[0].text, "model");
     EXPECT_EQ(namespaces[0].object_bytes, 4096u);
+    EXPECT_EQ(namespaces[0].uid, 1000u);
 
     EXPECT_EQ(list<wire::ObjectRow>(admin, ListKind::Objects).size(), 3u);
     auto objects = list<wire::ObjectRow>(user, ListKind::Objects);
@@ -111,9 +112,12 @@ TEST_F(AdminTest, EverybodySeesTheirOwnAndAdminsEverything) {
         EXPECT_EQ(row.namespace_id, ns);
     }
     EXPECT_EQ(list<wire::ObjectRow>(admin, ListKind::Objects, secret).size(), 0u);
-    EXPECT_EQ(list<wire::ObjectRow>(admin, ListKind::Objects, ns).size(), 3u);
+    EXPECT_EQ(list<wire::ObjectRow>(admin, ListKind::Objects, ns).size(), 2u);
+    EXPECT_EQ(list<wire::ObjectRow>(admin, ListKind::Objects, their_ns).size(), 1u);
+    EXPECT_TRUE(
+        user.call(wire::ListRequest{ListKind::Objects, 0, their_ns}).refused(Status::NotFound));
 
-    theirs.acquire(ns, {1});
+    theirs.acquire(their_ns, {1});
     world.pass(3 * kSec);
     EXPECT_EQ(list<wire::LeaseRow>(admin, ListKind::Leases).size(), 2u);
     auto leases = list<wire::LeaseRow>(user, ListKind::Leases);
@@ -145,7 +149,7 @@ TEST_F(AdminTest, ListingsArePagedAndEnd) {
          std::get<std::vector<wire::NamespaceRow>>(first.as<wire::ListReply>().rows))
         bytes += row.text.size();
     EXPECT_LE(bytes, 64 * 1024u);
-    EXPECT_EQ(list<wire::NamespaceRow>(admin, ListKind::Namespaces).size(), 22u);
+    EXPECT_EQ(list<wire::NamespaceRow>(admin, ListKind::Namespaces).size(), 23u);
     EXPECT_TRUE(
         admin.call(wire::ListRequest{static_cast<ListKind>(99)}).refused(Status::InvalidArgument));
     EXPECT_TRUE(admin.call(wire::ListRequest{ListKind::Objects, 0, wire::make_id(1000, 1)})
@@ -168,8 +172,10 @@ TEST_F(AdminTest, RetireReachesEverybodysReplicasForAdminsAndOnesOwnForOthers) {
     auto count = user.call(wire::AdminRetireRequest{ns, key(1)}).as<wire::CountReply>();
     EXPECT_EQ(count.count, 1u);
     EXPECT_EQ(count.pending, 1u);  // leased
-    EXPECT_EQ(theirs.probe(ns, {1}), 1u);
+    EXPECT_EQ(theirs.probe(their_ns, {1}), 1u);
     EXPECT_EQ(mine.probe(ns, {1}), 0u);
+    EXPECT_TRUE(
+        user.call(wire::AdminRetireRequest{their_ns, std::nullopt}).refused(Status::NotFound));
     auto events = mine.events();
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].kind, wire::EventKind::Retired);
@@ -179,9 +185,11 @@ TEST_F(AdminTest, RetireReachesEverybodysReplicasForAdminsAndOnesOwnForOthers) {
     EXPECT_EQ(events[0].kind, wire::EventKind::Reclaim);
 
     count = admin.call(wire::AdminRetireRequest{ns, std::nullopt}).as<wire::CountReply>();
-    EXPECT_EQ(count.count, 2u);
+    EXPECT_EQ(count.count, 1u);
     EXPECT_EQ(count.pending, 0u);
-    EXPECT_EQ(theirs.probe(ns, {1}), 0u);
+    count = admin.call(wire::AdminRetireRequest{their_ns, std::nullopt}).as<wire::CountReply>();
+    EXPECT_EQ(count.count, 1u);
+    EXPECT_EQ(theirs.probe(their_ns, {1}), 0u);
     events = theirs.events();
     ASSERT_EQ(events.size(), 2u);
     EXPECT_EQ(events[0].kind, wire::EventKind::Retired);
@@ -246,23 +254,31 @@ TEST_F(AdminTest, DrainAndReloadAreForAdmins) {
 
 struct ExplainTest : AdminTest {
     wire::ExplainReply explain(Client &who, std::string_view engine, uint32_t uid = UINT32_MAX) {
-        return who.call(wire::ExplainRequest{ns, key(1), engine, uid}).as<wire::ExplainReply>();
+        return who.call(wire::ExplainRequest{ns_of(uid), key(1), engine, uid})
+            .as<wire::ExplainReply>();
     }
+    wire::Id ns_of(uint32_t uid) const { return uid == 1001 ? their_ns : ns; }
 };
 
 TEST_F(ExplainTest, SaysWhichReplicaIsReadAndWhyTheOthersAreNot) {
-    auto reply = explain(admin, "a", 1000);
-    EXPECT_TRUE(reply.hit);
-    EXPECT_EQ(reply.summary, "hit for engine 'a' (uid 1000)");
-    ASSERT_EQ(reply.replicas.size(), 2u);
-    for (const auto &row : reply.replicas) {
-        EXPECT_EQ(row.eligible, row.pool == my_pool);
-        EXPECT_EQ(row.reason,
-                  row.pool == my_pool ? "readable" : "private to engine 'b' (uid 1001)");
+    Client neighbour(world, world.peer(1000, 14));  // another engine of the same uid
+    neighbour.open(3, "c");
+    neighbour.name("model");
+    neighbour.describe(ns);
+    wire::Id its_pool = neighbour.pool(8);
+    neighbour.commit(ns, 1, {Client::item(its_pool, 1, 0, 1)});
+    for (Client *who : {&admin, &user}) {
+        auto reply = explain(*who, "a", 1000);
+        EXPECT_TRUE(reply.hit);
+        EXPECT_EQ(reply.summary, "hit for engine 'a' (uid 1000)");
+        ASSERT_EQ(reply.replicas.size(), 2u);  // what another uid has is in another namespace
+        for (const auto &row : reply.replicas) {
+            EXPECT_EQ(row.eligible, row.pool == my_pool);
+            EXPECT_EQ(row.reason,
+                      row.pool == my_pool ? "readable" : "private to engine 'c' (uid 1000)");
+        }
     }
-    reply = explain(user, "a");
-    ASSERT_EQ(reply.replicas.size(), 1u);  // the other one is another uid's
-    EXPECT_TRUE(reply.hit);
+    EXPECT_TRUE(user.call(wire::ExplainRequest{their_ns, key(1), "a"}).refused(Status::NotFound));
     EXPECT_TRUE(user.call(wire::ExplainRequest{ns, key(1), "b", 1001}).refused(Status::Denied));
     EXPECT_TRUE(user.call(wire::ExplainRequest{ns, key(1), ""}).refused(Status::InvalidArgument));
 }
@@ -311,7 +327,7 @@ TEST_F(ExplainTest, AClosingPoolAndADeadOwnerAreNamed) {
 
 TEST_F(ExplainTest, AgreesWithWhatAProbeFinds) {
     auto agrees = [&](Client &who, std::string_view engine, uint32_t uid) {
-        EXPECT_EQ(explain(admin, engine, uid).hit, who.probe(ns, {1}) == 1u);
+        EXPECT_EQ(explain(admin, engine, uid).hit, who.probe(ns_of(uid), {1}) == 1u);
     };
     agrees(mine, "a", 1000);
     agrees(theirs, "b", 1001);

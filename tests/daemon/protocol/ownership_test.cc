@@ -20,9 +20,9 @@ struct Parties {
         owner.open(1, "a");
         intruder.open(2, "b");
         ns = owner.name("model");
-        intruder.name("model");
+        intruder_ns = intruder.name("model");  // the owner's, if the uid is
         owner.describe(ns);
-        intruder.describe(ns);
+        intruder.describe(intruder_ns);
         pool = owner.pool(4);
         owner.commit_one(ns, 1, Client::item(pool, 1, 0, 1));
         auto leased = owner.acquire(ns, {1})[0];
@@ -32,7 +32,7 @@ struct Parties {
     World world;
     Client owner, intruder;
     bool owner_uid_is_shared;
-    wire::Id ns = 0, pool = 0;
+    wire::Id ns = 0, intruder_ns = 0, pool = 0;
     wire::ReplicaName name;
 };
 
@@ -110,7 +110,42 @@ bool intrude<wire::ClosePoolRequest>(Parties &p) {
 }
 template <>
 bool intrude<wire::CommitRequest>(Parties &p) {
-    return p.intruder.commit_one(p.ns, 1, Client::item(p.pool, 9, 1, 9)).status == Status::Denied;
+    std::vector<wire::CommitItem> items = {Client::item(p.pool, 9, 1, 9)};
+    bool own_namespace =
+        p.owner_uid_is_shared ||
+        p.intruder.call(wire::CommitRequest{p.ns, 1, items}).refused(Status::NotFound);
+    return own_namespace &&
+           p.intruder.commit_one(p.intruder_ns, 1, items[0]).status == Status::Denied;
+}
+// A namespace is its whole uid's; what is in it may still be another session's.
+bool served_to_its_uid(Parties &p, const Answer &answer) {
+    return p.owner_uid_is_shared ? answer.status == Status::Ok : answer.refused(Status::NotFound);
+}
+template <>
+bool intrude<wire::DescribeRequest>(Parties &p) {
+    return served_to_its_uid(p, p.intruder.call(wire::DescribeRequest{p.ns, 4096, "raw"}));
+}
+template <>
+bool intrude<wire::ProbeRequest>(Parties &p) {
+    std::vector<wire::Digest> keys = {digest(1)};
+    Answer answer = p.intruder.call(wire::ProbeRequest{p.ns, keys});
+    return served_to_its_uid(p, answer) &&
+           (!p.owner_uid_is_shared || answer.as<wire::ProbeReply>().prefix == 0);
+}
+template <>
+bool intrude<wire::AcquireRequest>(Parties &p) {
+    std::vector<wire::Digest> keys = {digest(1)};
+    return served_to_its_uid(p, p.intruder.call(wire::AcquireRequest{p.ns, keys}));
+}
+template <>
+bool intrude<wire::ListRequest>(Parties &p) {
+    return served_to_its_uid(p,
+                             p.intruder.call(wire::ListRequest{wire::ListKind::Objects, 0, p.ns}));
+}
+template <>
+bool intrude<wire::ExplainRequest>(Parties &p) {
+    return served_to_its_uid(p,
+                             p.intruder.call(wire::ExplainRequest{p.ns, {digest(1), 0, 0}, "a"}));
 }
 template <>
 bool intrude<wire::ReleaseRequest>(Parties &p) {
@@ -136,10 +171,8 @@ bool intrude<wire::AdminRetireRequest>(Parties &p) {
     if (p.owner_uid_is_shared)
         return true;  // the right of one's own uid
     wire::Key key{digest(1), 0, 0};
-    return p.intruder.call(wire::AdminRetireRequest{p.ns, key}).as<wire::CountReply>().count == 0 &&
-           p.intruder.call(wire::AdminRetireRequest{p.ns, std::nullopt})
-                   .as<wire::CountReply>()
-                   .count == 0;
+    return p.intruder.call(wire::AdminRetireRequest{p.ns, key}).refused(Status::NotFound) &&
+           p.intruder.call(wire::AdminRetireRequest{p.ns, std::nullopt}).refused(Status::NotFound);
 }
 
 template <typename Request>

@@ -216,6 +216,58 @@ TEST(Session, NamespacesAreByFullTextAndBounded) {
     EXPECT_TRUE(worker.call(wire::RegisterNamespaceRequest{"three"}).refused(Status::Again));
 }
 
+// A stranger who knows a text has a namespace of his own: he cannot fix the size of ours.
+TEST(Session, ANamespaceBelongsToAUid) {
+    World world;
+    Client stranger(world, world.peer(1001, 10)), worker(world, world.peer(1000, 11));
+    stranger.open(1, "a");
+    worker.open(2, "a");
+    wire::Id theirs = stranger.name("model");
+    EXPECT_EQ(stranger.describe(theirs, 512, "raw").status, Status::Ok);
+    wire::Id ours = worker.name("model");
+    EXPECT_NE(ours, theirs);
+    EXPECT_EQ(worker.describe(ours, 4096, "raw").status, Status::Ok);
+    EXPECT_EQ(worker.name("model"), ours);
+    // Another's number is as good as none, for whatever a session does with one.
+    std::vector<wire::CommitItem> items(1);
+    std::vector<wire::Digest> keys(1);
+    EXPECT_TRUE(worker.describe(theirs, 4096, "raw").refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::CommitRequest{theirs, 1, items}).refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::ProbeRequest{theirs, keys}).refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::AcquireRequest{theirs, keys}).refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::ListRequest{wire::ListKind::Objects, 0, theirs})
+                    .refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::ExplainRequest{theirs, {}, "a"}).refused(Status::NotFound));
+    EXPECT_TRUE(worker.call(wire::AdminRetireRequest{theirs, {}}).refused(Status::NotFound));
+    // An admin looks at all of them, and works in none but those of its own uid.
+    Client admin(world, world.peer(0, 12, true));
+    admin.open(3, "a");
+    EXPECT_TRUE(admin.call(wire::ProbeRequest{theirs, keys}).refused(Status::NotFound));
+    EXPECT_EQ(admin.call(wire::AdminRetireRequest{theirs, {}}).as<wire::CountReply>().count, 0u);
+    EXPECT_EQ(world.service->check_invariants(), "");
+}
+
+TEST(Session, NoUidUsesUpTheNamespacesOfOthers) {
+    ServiceConfig config = World::default_config();
+    config.max_namespaces = 3;
+    config.max_namespaces_per_uid = 2;
+    World world(config);
+    Client greedy(world, world.peer(1001, 10)), worker(world, world.peer(1000, 11));
+    greedy.open(1, "a");
+    worker.open(2, "a");
+    greedy.name("one");
+    greedy.name("two");
+    Answer refused = greedy.call(wire::RegisterNamespaceRequest{"three"});
+    EXPECT_TRUE(refused.refused(Status::Quota));
+    EXPECT_NE(refused.message.find("limits.namespaces_per_uid"), std::string::npos);
+    EXPECT_NE(greedy.name("one"), 0u);  // a known one is no new one
+    EXPECT_NE(worker.name("three"), 0u);
+    // More for everybody after a reload, as far as the directory has room.
+    config.max_namespaces_per_uid = 5;
+    world.service->reconfigure(config);
+    EXPECT_TRUE(greedy.call(wire::RegisterNamespaceRequest{"three"}).refused(Status::Again));
+}
+
 TEST(Session, ASchedulerIsMetadataOnly) {
     World world;
     Client scheduler(world, world.peer(1000, 10));

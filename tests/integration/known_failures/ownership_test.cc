@@ -156,7 +156,9 @@ bool intrude<wire::AdminRetireRequest>(Intruder &i) {
 
 template <typename Request>
 void try_one(Intruder &intruder, std::ostringstream &out) {
-    if constexpr (RuleOf<Request>::kRule.names != Names::Nothing) {
+    // A namespace is its whole uid's, and this stranger is of the same; hostile/ has one of another.
+    constexpr Names kNames = RuleOf<Request>::kRule.names;
+    if constexpr (kNames != Names::Nothing && kNames != Names::Namespace) {
         if (!intrude<Request>(intruder))
             out << ' ' << RuleOf<Request>::kRule.name;
     }
