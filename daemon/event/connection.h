@@ -34,6 +34,7 @@ struct Connection {
     uint32_t in_flight = 0;  // requests given to Service that have no reply yet
     uint32_t interest = 0;   // what epoll watches
     SendQueue queue;
+    size_t counted = 0;  // of its bytes, in the sum of its uid
     EventSource source;
     TimeNs last_packet = 0;
     TimeNs close_deadline = 0;

@@ -158,6 +158,7 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     arm(self.pulse_, usec(self.now_ + self.options_.pulse));
     self.save_again();
     self.processes_.watch_again();
+    self.forgive();
     return 0;
 }
 

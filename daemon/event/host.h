@@ -2,8 +2,9 @@
 // records, turns packets into Service calls and Service's wishes into system calls.
 //
 // Everything here runs on the loop thread and returns at once; what may block is the reaper's. A
-// client gets a bounded number of packets per turn, a bounded queue and a bounded number of
-// connections, so that no client can delay another. Service is never called from inside an Effects
+// client gets a bounded number of packets and a bounded time per turn, a bounded queue and a bounded
+// number of connections; a uid that has had its share of the loop's time lately is read from when
+// nobody else has anything to say. So no client, nor a crowd of them, can delay those of others. Service is never called from inside an Effects
 // call: what an Effects call causes happens when the current turn ends.
 #pragma once
 
@@ -38,8 +39,20 @@ struct HostOptions {
 class Host final : public Effects, private SegmentFacts {
   public:
     static constexpr int kPacketsPerTurn = 16;
+    // Of one client, before others get their turn; the request that passes it is finished. A probe of
+    // the most keys and objects takes a few ms, a common request some us.
+    static constexpr TimeNs kReadTime = 1'000'000;
+    // Of all clients of one uid. A bucket that fills with the processor time that the loop spends on
+    // them and loses one part in kShareOf of what it spends at all: above kShare they come after
+    // everybody else, until the bucket is half empty. It holds no more than kShareMost. Not by the
+    // clock: on a loaded host whoever is served while the loop waits for a processor would pay for it.
+    static constexpr TimeNs kShare = 2'000'000, kShareMost = 50'000'000;
+    static constexpr int kShareOf = 5;
+    static constexpr int64_t kLatePriority = 10;  // SD_EVENT_PRIORITY_NORMAL is 0
     // A client whose queue is longer is not read from until it has read.
     static constexpr size_t kPauseBytes = wire::kMaxSendQueueBytes / 4;
+    // All clients of a uid together: beyond it none is read from that has anything left to read.
+    static constexpr size_t kUidQueueBytes = 4 * kPauseBytes;
     static constexpr TimeNs kCloseGrace = 2'000'000'000;
 
     Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
@@ -94,6 +107,14 @@ class Host final : public Effects, private SegmentFacts {
     void segment_sealed(SegmentRef segment, const Result<void> &result) override;
     void segment_proven(SegmentRef segment, Service::Proof proof) override;
 
+    struct Share {  // of a uid with connections
+        uint32_t connections = 0;
+        size_t queued = 0;           // bytes in the queues of its clients
+        bool late = false;           // over its share: read when nobody else waits
+        bool served = false;         // since the last pulse
+        TimeNs since = 0, used = 0;  // when the bucket was looked at, and what was in it
+    };
+
     // host.cc
     void begin_turn();
     void end_turn();
@@ -112,6 +133,14 @@ class Host final : public Effects, private SegmentFacts {
     void client_ready(Connection &client, uint32_t events);
     int read_packets(Connection &client, int limit);  // how many were handled
     metrics::RequestClass handle_packet(Connection &client, wire::Packet &packet);
+    bool paused(const Connection &client) const;  // it has too much to read
+    void count_queue(Connection &client);         // after each change of it
+    Share *over_share(uint32_t uid);
+    void set_priority(Connection &client);
+    void begin_charge();
+    void charge_share(uint32_t uid);         // since then
+    void set_late(uint32_t uid, bool late);  // all of its clients at once
+    void forgive();                          // at every pulse
     bool check_sender(Connection &client, const wire::Packet &packet);
     void handle_request(Connection &client, const wire::Request &request, wire::Packet &packet);
     void send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
@@ -144,7 +173,8 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<std::byte> frame_;  // one for all: a packet is handled before the next is read
 
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
-    std::unordered_map<uint32_t, uint32_t> connections_of_uid_;
+    std::unordered_map<uint32_t, Share> shares_;
+    TimeNs loop_cpu_ = 0;  // processor time of this thread, as it was last asked for
     ConnectionId next_connection_ = 1;
     std::vector<ConnectionId> dying_;    // buried at the end of the turn
     std::vector<ConnectionId> closing_;  // with something left to send

@@ -29,6 +29,7 @@ void Host::refuse_client(UniqueFd socket) {
 
 void Host::accept_client(UniqueFd socket) {
     Turn turn(*this);
+    begin_charge();
     auto client = std::make_unique<Connection>();
     client->host = this;
     client->id = next_connection_++;
@@ -47,7 +48,7 @@ void Host::accept_client(UniqueFd socket) {
         log_client(*client, 4, "client refused: " + why);
         reaper_.close(uid, std::move(client->socket));
     };
-    if (connections_of_uid_[uid] >= options_.connections_per_uid)
+    if (shares_[uid].connections >= options_.connections_per_uid)
         return turn_away(metrics::Refused::UidLimit,
                          "this user has " + std::to_string(options_.connections_per_uid) +
                              " connections, as many as limits.connections_per_uid allows");
@@ -63,7 +64,8 @@ void Host::accept_client(UniqueFd socket) {
     client->interest = EPOLLIN;
     client->last_packet = now_;
     Connection &added = *client;
-    ++connections_of_uid_[uid];
+    if (++shares_[uid].connections > 1)
+        set_priority(added);
     ++tally_.connections_opened;
     connections_.emplace(added.id, std::move(client));
 
@@ -81,6 +83,7 @@ void Host::accept_client(UniqueFd socket) {
     } else {
         kill(added, metrics::Closed::Peer);  // ESRCH: it has ended already
     }
+    charge_share(uid);
 }
 
 // Tells Service of the client. False: it is being closed instead.
@@ -137,8 +140,13 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
 int Host::on_socket(sd_event_source *, int, uint32_t events, void *userdata) {
     auto *client = static_cast<Connection *>(userdata);
     Host &self = *client->host;
-    Turn turn(self);
-    self.client_ready(*client, events);
+    const uint32_t uid = client->peer.uid;
+    self.begin_charge();
+    {
+        Turn turn(self);
+        self.client_ready(*client, events);
+    }
+    self.charge_share(uid);  // with its burial, if that was its last turn
     return 0;
 }
 
@@ -154,6 +162,8 @@ void Host::client_ready(Connection &client, uint32_t events) {
         if (client.stage == Connection::Stage::Closing) {
             if (events & (EPOLLHUP | EPOLLERR))
                 kill(client, client.end);
+        } else if (Share *share = over_share(client.peer.uid); share && !share->late) {
+            set_late(client.peer.uid, true);  // and is told again, after everybody else
         } else {
             read_packets(client, kPacketsPerTurn);
         }
@@ -162,8 +172,78 @@ void Host::client_ready(Connection &client, uint32_t events) {
         update_interest(client);
 }
 
+bool Host::paused(const Connection &client) const {
+    if (client.queue.bytes() > kPauseBytes)
+        return true;
+    auto share = shares_.find(client.peer.uid);
+    return !client.queue.empty() && share != shares_.end() && share->second.queued > kUidQueueBytes;
+}
+
+void Host::count_queue(Connection &client) {
+    auto share = shares_.find(client.peer.uid);
+    if (share != shares_.end())
+        share->second.queued += client.queue.bytes() - client.counted;  // wraps around, and back
+    client.counted = client.queue.bytes();
+}
+
+// The share of the uid if it is over it, or is late still; else null. Nobody is late for himself:
+// with one uid there are no others to be kept waiting.
+Host::Share *Host::over_share(uint32_t uid) {
+    auto found = shares_.find(uid);
+    if (found == shares_.end() || (shares_.size() == 1 && !found->second.late))
+        return nullptr;
+    Share &share = found->second;
+    share.served = true;
+    if (loop_cpu_ > share.since) {
+        share.used = std::max<TimeNs>(share.used - (loop_cpu_ - share.since) / kShareOf, 0);
+        share.since = loop_cpu_;
+    }
+    if (share.late && (share.used < kShare / 2 || shares_.size() == 1))
+        set_late(uid, false);
+    return share.late || share.used > kShare ? &share : nullptr;
+}
+
+// The system call is spared where there is nobody to be fair to.
+void Host::begin_charge() { loop_cpu_ = shares_.size() > 1 ? thread_cpu_ns() : 0; }
+
+void Host::charge_share(uint32_t uid) {
+    auto found = shares_.find(uid);
+    // Without a beginning: the second user has come since.
+    if (loop_cpu_ == 0 || found == shares_.end())
+        return;
+    const TimeNs now = thread_cpu_ns();
+    found->second.used = std::min(found->second.used + now - loop_cpu_, kShareMost);
+    loop_cpu_ = now;
+}
+
+void Host::set_late(uint32_t uid, bool late) {
+    shares_[uid].late = late;
+    for (auto &[id, client] : connections_)
+        if (client->peer.uid == uid && client->source)
+            set_priority(*client);
+}
+
+void Host::set_priority(Connection &client) {
+    bool late = shares_[client.peer.uid].late;
+    // Without memory for it the client stays where it was, which harms nobody for long.
+    sd_event_source_set_priority(client.source.get(),
+                                 late ? kLatePriority : int64_t{SD_EVENT_PRIORITY_NORMAL});
+}
+
+// However busy the others are, nobody waits for ever.
+void Host::forgive() {
+    for (auto &[uid, share] : shares_) {
+        if (share.late && !share.served) {
+            share.used = 0;
+            set_late(uid, false);
+        }
+        share.served = false;
+    }
+}
+
 int Host::read_packets(Connection &client, int limit) {
     int handled = 0;
+    const TimeNs begin = boottime_ns();
     while (handled < limit && client.stage <= Connection::Stage::Open) {
         auto packet = wire::receive_packet(client.socket.get(), frame_);
         if (!packet) {
@@ -180,7 +260,7 @@ int Host::read_packets(Connection &client, int limit) {
         const metrics::RequestClass kind = handle_packet(client, *packet);
         tally_.handling[static_cast<size_t>(kind)].observe(monotonic_ns() - begun);
         close_fds(client.peer.uid, packet->fds);  // what was not adopted
-        if (client.queue.bytes() > kPauseBytes || !reaper_.room(client.peer.uid))
+        if (boottime_ns() - begin > kReadTime || paused(client) || !reaper_.room(client.peer.uid))
             break;
     }
     if (handled > 0) {
@@ -269,12 +349,15 @@ void Host::spin() {
         found_now = false;
         for (size_t i = 0; i < active_.size(); ++i) {
             Connection *client = find(active_[i]);
-            if (!client || client->stage != Connection::Stage::Open || !client->queue.empty())
+            if (!client || client->stage != Connection::Stage::Open || !client->queue.empty() ||
+                over_share(client->peer.uid))
                 continue;
+            begin_charge();
             if (read_packets(*client, kPacketsPerTurn) > 0) {
                 found = found_now = true;
                 last = now_;
             }
+            charge_share(client->peer.uid);
         }
         now = now_;
     } while (now - last < spin_ns_ && now - begin < kLongest);
@@ -339,6 +422,7 @@ void Host::send(Connection &client, std::span<const std::byte> frame, std::vecto
 }
 
 void Host::after_send(Connection &client, SendOutcome outcome) {
+    count_queue(client);
     // What was sent left duplicates of its descriptors.
     close_fds(client.peer.uid, spent_);
     // A reply whose descriptors cannot pass becomes one that says so; what is behind it goes on.
@@ -352,6 +436,7 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
         client.queue.replace_front(*frame, spent_);
         close_fds(client.peer.uid, spent_);
         outcome = client.queue.flush(client.socket.get(), spent_);
+        count_queue(client);
     }
     if (outcome == SendOutcome::Gone)
         return kill(client, metrics::Closed::Peer);
@@ -370,7 +455,7 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
 
 void Host::update_interest(Connection &client) {
     uint32_t interest = 0;
-    if (client.stage <= Connection::Stage::Open && client.queue.bytes() <= kPauseBytes) {
+    if (client.stage <= Connection::Stage::Open && !paused(client)) {
         if (!reaper_.room(client.peer.uid))
             want_retry(client);  // nobody tells when there is room again
         else if (!client.retry)
@@ -424,12 +509,12 @@ void Host::bury(ConnectionId id) {
     std::unique_ptr<Connection> client = std::move(found->second);
     connections_.erase(found);
     uint32_t uid = client->peer.uid;
-    if (auto count = connections_of_uid_.find(uid);
-        count != connections_of_uid_.end() && --count->second == 0)
-        connections_of_uid_.erase(count);
+    client->queue.clear(spent_);
+    count_queue(*client);
+    if (auto share = shares_.find(uid); share != shares_.end() && --share->second.connections == 0)
+        shares_.erase(share);
     std::erase(closing_, id);
     client->source.reset();
-    client->queue.clear(spent_);
     close_fds(uid, spent_);
     // The peer sees the end now, whatever the close in the reaper waits for.
     ::shutdown(client->socket.get(), SHUT_RDWR);

@@ -16,5 +16,6 @@ int64_t read_clock(clockid_t clock) {
 
 int64_t monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
 int64_t boottime_ns() { return read_clock(CLOCK_BOOTTIME); }
+int64_t thread_cpu_ns() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace maru
