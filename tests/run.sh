@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     --all) all=1 ;;
     # Optimised less: instrumented code takes two to three times as long to compile.
     --asan) name=build-asan options+=(-Db_sanitize=address,undefined -Doptimization=1) ;;
-    --tsan) name=build-tsan options+=(-Db_sanitize=thread -Doptimization=1) ;;
+    --tsan) name=build-tsan options+=(-Db_sanitize=thread -Doptimization=1 -Dsim=false) ;;
     --clang) cxx=clang++ cc=clang ;;
     --no-setup) setup=0 ;;
     -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;

@@ -18,7 +18,7 @@ fi
 
 build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev liburing-dev libnuma-dev
     libdaxctl-dev libtomlplusplus-dev libxxhash-dev python3)
-test=(libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
+test=(git libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
     abigail-tools zsh fish systemd-container mmdebstrap
     dpkg-dev debhelper dh-python fakeroot lintian)
 
