@@ -1,5 +1,6 @@
 #include "libmaru/copy/paged.h"
 
+#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -147,7 +148,7 @@ void gather(const PagedMemory &memory, const Transfer &transfer) {
             });
         write_checksum(XXH3_128bits_digest(&state),
                        static_cast<uint8_t *>(transfer.objects[object]) + layers * layer_bytes);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        _mm_sfence();
     });
 }
 
