@@ -74,7 +74,10 @@ for suite in unit capi abi integration sim python bench; do
     has $suite && meson_suites+=(--suite "$suite")
 done
 if [ ${#meson_suites[@]} -gt 0 ]; then
-    meson test -C "$name" --no-rebuild --print-errorlogs "${meson_suites[@]}" || failed=1
+    # Instrumented programs take several times as long.
+    multiplier=1
+    [[ $name == build-[at]san* ]] && multiplier=5
+    meson test -C "$name" --no-rebuild --print-errorlogs --timeout-multiplier $multiplier "${meson_suites[@]}" || failed=1
     cp "$name/meson-logs/testlog.junit.xml" "$results/meson.xml"
 fi
 

@@ -28,7 +28,8 @@ class FakeMarud {
 
     explicit FakeMarud(Answer answer) : answer_(std::move(answer)) {}
     ~FakeMarud() {
-        server_.reset();
+        if (server_)  // closed only when its reader has ended
+            ::shutdown(server_->get(), SHUT_RDWR);
         if (thread_.joinable())
             thread_.join();
     }

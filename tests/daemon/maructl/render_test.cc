@@ -132,7 +132,7 @@ TEST(Render, AnEmptyTableStillHasItsTitles) {
     Table table = make_table<wire::NamespaceRow>();
     std::ostringstream out;
     table.flush(out);
-    EXPECT_EQ(out.str(), "NAMESPACE  OBJECTS  REPLICAS  OBJECT  TEXT\n");
+    EXPECT_EQ(out.str(), "NAMESPACE  OBJECTS  REPLICAS  OBJECT  UID  TEXT\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Valid messages with a different value in every field, and equality of messages by content.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -170,7 +171,7 @@ class FrameCopy {
   public:
     explicit FrameCopy(std::span<const std::byte> frame)
         : words_(frame.size() / 8 + 1), size_(frame.size()) {
-        std::memcpy(words_.data(), frame.data(), frame.size());
+        std::copy(frame.begin(), frame.end(), data());  // also of an empty one, which is nowhere
     }
     std::byte *data() { return reinterpret_cast<std::byte *>(words_.data()); }
     size_t size() const { return size_; }
