@@ -1,12 +1,13 @@
 // Writes the binary seeds of the targets that start from frames, so that they follow the schema:
 // FOLDER/frame and FOLDER/reply get a valid frame of every kind, FOLDER/service the life of a worker
-// and of a crowd of requests as service_fuzz reads it.
+// and of a crowd of requests as service_fuzz reads it, FOLDER/record a record of each kind of session.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "daemon/event/session_store.h"
 #include "libmaru/wire/codec.h"
 #include "tests/libmaru/wire/samples.h"
 
@@ -65,6 +66,27 @@ int main(int argc, char **argv) {
     sampler.fill(event);
     frames.write(encoder.event(event));
     replies.write(encoder.event(event));
+
+    Folder records(top / "record");
+    maru::SessionRecord recorded;
+    recorded.epoch = 7;
+    recorded.session = make_id(7, 1);
+    recorded.token_hash[3] = 0x5a;
+    recorded.uid = 1000;
+    recorded.pid = 12;
+    recorded.start_time = 345;
+    recorded.engine = "engine";
+    recorded.command = "a (b) c";
+    const std::string boot = "5a0c6c1e-7d0b-4e2f-9c3d-000000000001";
+    records.write(maru::format_record(recorded, boot));
+    auto &pool = recorded.pools.emplace_back();
+    pool.pool = make_id(7, 2);
+    pool.capacity_bytes = pool.asked_bytes = 1 << 20;
+    pool.segment_bytes = 1 << 19;
+    pool.page_bytes = 4096;
+    pool.request_key = 1;
+    pool.segments = {{true, true, false, {1, 2}}, {}};
+    records.write(maru::format_record(recorded, boot));
 
     // 0x60: with the right epoch and ids. 0x18: a wish of Service comes true.
     auto say = [&](RequestBody body, uint8_t client = 0) {

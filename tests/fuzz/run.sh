@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each from its seeds: those committed in corpus/TARGET, and
-# for frames those that frame_seeds makes from the schema.
+# for frames and records those that frame_seeds makes.
 # Usage: tests/fuzz/run.sh 0|1     0: a few seconds each, 1: five minutes each. Exit 77: a skip.
 #
 # A target per decoder of what another process or a person made: frame (requests and replies, both

@@ -47,12 +47,12 @@ class Shell final : public Effects {
                 wrong("a descriptor that marud has not");
         // What the client learns, for its next requests.
         if (const auto *name = std::get_if<wire::NamespaceReply>(&reply.body))
-            learn(name->namespace_id);
+            namespaces.learn(name->namespace_id);
         if (const auto *pool = std::get_if<wire::PoolReply>(&reply.body))
-            learn(pool->pool);
+            pools.learn(pool->pool);
         if (const auto *commit = std::get_if<wire::CommitReply>(&reply.body))
             for (const auto &result : commit->results)
-                learn(result.replica);
+                replicas.learn(result.replica);
     }
     void event(ConnectionId to, const wire::Event &event) override {
         if (closed.count(to) || !encoder_.event(event))
@@ -67,14 +67,25 @@ class Shell final : public Effects {
     void seal_segment(SegmentRef segment) override { wishes.push_back({Wish::Seal, segment}); }
     void prove_segment(SegmentRef segment) override { wishes.push_back({Wish::Prove, segment}); }
     void drop_segment(SegmentRef segment) override { held.erase(segment); }
-    void save_session(const SessionRecord &) override {}
+    // Some records cannot be written, as on a full runtime directory.
+    Result<void> save_session(const SessionRecord &) override {
+        return ++saved_ % 17 == 0 ? Result<void>(Error{28, "write a record"}) : Result<void>();
+    }
     void remove_session(wire::Id) override {}
     void reload() override {}
     void log(int, std::string_view, wire::Id) override {}
 
-    wire::Id known(uint64_t choice) const {
-        return ids.empty() ? wire::make_id(kEpoch, 1) : ids[choice % ids.size()];
-    }
+    // What clients have been told exists, or existed.
+    struct Known {
+        std::vector<wire::Id> ids;
+        void learn(wire::Id id) {
+            if (id != 0 && ids.size() < 64)
+                ids.push_back(id);
+        }
+        wire::Id operator[](uint64_t choice) const {
+            return ids.empty() ? wire::make_id(kEpoch, 1) : ids[choice % ids.size()];
+        }
+    } namespaces, pools, replicas;
 
     std::deque<Wish> wishes;
     std::set<SegmentRef> held;
@@ -82,12 +93,8 @@ class Shell final : public Effects {
     std::set<uint64_t> asked;
 
   private:
-    void learn(wire::Id id) {
-        if (id != 0 && ids.size() < 64)
-            ids.push_back(id);
-    }
-    std::vector<wire::Id> ids;
     wire::Encoder encoder_;
+    uint32_t saved_ = 0;
 };
 
 class Run {
@@ -121,11 +128,17 @@ class Run {
                 exit(who);
         }
         bury();
+        // It walks everything, so not after each: what is wrong stays wrong.
+        if (++steps_ % 8 == 0)
+            check();
+    }
+    void check() {
         if (std::string problem = service_.check_invariants(); !problem.empty())
             wrong(problem);
     }
     // Everybody goes, and nothing may remain.
     void finish() {
+        check();
         for (unsigned who = 0; who < 2; ++who)
             exit(who);
         for (int i = 0; i < 2'000 && (!shell_.wishes.empty() || service_.counters().sessions);
@@ -227,7 +240,7 @@ class Run {
             put_right(request.body, what);
         std::vector<AttachedDescriptor> descriptors(fds % 4);
         for (AttachedDescriptor &one : descriptors)
-            one = {(fds & 4) != 0, (fds & 8) != 0, 1 << 16, {1, shell_.known(fds) * 64}};
+            one = {(fds & 4) != 0, (fds & 8) != 0, 1 << 16, {1, shell_.pools[fds] * 64}};
         shell_.asked.insert(request.id);
         service_.handle(connection, request, descriptors, now_);
         if (service_.adopted_descriptors().size() != descriptors.size())
@@ -238,9 +251,9 @@ class Run {
         std::visit(
             [&](auto &request) {
                 if constexpr (requires { request.namespace_id; })
-                    request.namespace_id = shell_.known(choice);
+                    request.namespace_id = shell_.namespaces[choice];
                 if constexpr (requires { request.pool; })
-                    request.pool = shell_.known(choice >> 1);
+                    request.pool = shell_.pools[choice];
                 if constexpr (requires { request.first_op; })
                     request.first_op = request.first_op % 64 + 1;
                 if constexpr (requires { request.items; }) {
@@ -250,11 +263,11 @@ class Run {
                     items.assign(request.items.begin(), request.items.end());
                     for (Item &item : items) {
                         if constexpr (requires { item.replica; })
-                            item.replica = shell_.known(item.replica);
+                            item.replica = shell_.replicas[item.replica];
                         if constexpr (requires { item.generation; })
                             item.generation %= 64;
                         if constexpr (requires { item.offset; }) {
-                            item.pool = shell_.known(item.pool);
+                            item.pool = shell_.pools[item.pool];
                             item.offset = item.offset % 32 * 4096;
                             item.length = 4096;
                         }
@@ -287,13 +300,14 @@ class Run {
     ConnectionId connection_[2] = {}, next_connection_ = 0;
     ProcessId64 process_[2] = {}, next_process_ = 0;
     uint64_t next_request_ = uint64_t{1} << 40;
+    uint32_t steps_ = 0;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Run run;
-    for (int steps = 0; size >= 4 && steps < 256; ++steps) {
+    for (int steps = 0; size >= 4 && steps < 128; ++steps) {
         size_t length = std::min<size_t>(data[2] | size_t{data[3]} << 8, size - 4);
         std::vector<uint64_t> words((length + 7) / 8);
         if (length)
