@@ -42,7 +42,8 @@ for target in "${targets[@]}"; do
     seeds=($build/corpus/$target)
     [ -d tests/fuzz/corpus/$target ] && seeds+=(tests/fuzz/corpus/$target)
     status=0
-    $build/tests/fuzz/${target}_fuzz -max_total_time=$seconds -max_len=98304 -timeout=20 -rss_limit_mb=2048 \
+    # Bounded from outside as well: a target that does not end is a failure with a log, not a run that hangs.
+    timeout --kill-after=5 $((seconds + 90)) $build/tests/fuzz/${target}_fuzz -max_total_time=$seconds -max_len=98304 -timeout=20 -rss_limit_mb=2048 \
         -artifact_prefix=$build/$target- -print_final_stats=1 "${seeds[@]}" >$build/$target.log 2>&1 || status=$?
     tail -n 8 $build/$target.log
     [ $status -eq 0 ] || { tail -n 60 $build/$target.log; exit $status; }
