@@ -20,7 +20,7 @@
 // What the other threads of its parent held is a leak in a forked child, and nobody's.
 static bool child_of_fork = false;
 #if defined(__SANITIZE_ADDRESS__)
-extern "C" int __lsan_is_turned_off();
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 extern "C" int __lsan_is_turned_off() { return child_of_fork; }
 #endif
 
