@@ -482,7 +482,10 @@ static int finish(maru_queue *queue, uint64_t user_data, int64_t result) {
 }
 /* Full at DONE: asked before the operation runs. */
 static int full(maru_queue *queue) {
-    return queue->done == DONE ? fail(EAGAIN, "too many in flight: reap first") : 0;
+    pthread_mutex_lock(&lock);
+    const int is = queue->done == DONE;
+    pthread_mutex_unlock(&lock);
+    return is ? fail(EAGAIN, "too many in flight: reap first") : 0;
 }
 API int maru_probe_submit(maru_queue *queue, maru_namespace *ns, const maru_digest *digests,
                           size_t count, const struct maru_manifest *manifest, uint32_t flags,

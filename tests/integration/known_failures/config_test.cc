@@ -35,7 +35,7 @@ Ended run(const std::string &command) {
 
 // A configuration file of its own, and what marud says about it.
 Ended check(const std::string &config) {
-    static Marud place;  // for its directory; never started
+    Marud place;  // for its directory; never started
     const std::string path = place.directory() + "/checked.toml";
     std::ofstream(path) << config;
     return run(std::string(kMarudPath) + " --check-config " + path);
