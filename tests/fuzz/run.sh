@@ -36,15 +36,33 @@ ninja -C $build tests/fuzz/frame_seeds "${programs[@]/#/tests/fuzz/}"
 
 # What it finds stays below the build directory; a crash's input is named in the output.
 $build/tests/fuzz/frame_seeds $build/corpus
-for target in "${targets[@]}"; do
-    echo "== $target"
+run_target() {
+    local target=$1 seeds=($build/corpus/$1) status=0
     mkdir -p $build/corpus/$target
-    seeds=($build/corpus/$target)
     [ -d tests/fuzz/corpus/$target ] && seeds+=(tests/fuzz/corpus/$target)
-    status=0
     # Bounded from outside as well: a target that does not end is a failure with a log, not a run that hangs.
     timeout --kill-after=5 $((seconds + 90)) $build/tests/fuzz/${target}_fuzz -max_total_time=$seconds -max_len=98304 -timeout=20 -rss_limit_mb=2048 \
         -artifact_prefix=$build/$target- -print_final_stats=1 "${seeds[@]}" >$build/$target.log 2>&1 || status=$?
-    tail -n 8 $build/$target.log
-    [ $status -eq 0 ] || { tail -n 60 $build/$target.log; exit $status; }
+    echo $status >$build/$target.status
+}
+# As many at a time as there are processors.
+for target in "${targets[@]}"; do
+    rm -f $build/$target.status
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+    run_target "$target" &
 done
+wait
+
+failed=0
+for target in "${targets[@]}"; do
+    echo "== $target"
+    status=$(cat $build/$target.status)
+    if [ "$status" -eq 0 ]; then
+        tail -n 8 $build/$target.log
+    else
+        echo "$target ended with $status:"
+        tail -n 60 $build/$target.log
+        failed=1
+    fi
+done
+exit $failed
