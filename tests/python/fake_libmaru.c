@@ -225,9 +225,11 @@ API int maru_reserve(maru_pool *pool, uint64_t length, size_t count, maru_reserv
     if (check(pool->client) < 0)
         return -EOWNERDEAD;
     uint64_t pages = (length + 65535) / 65536 * 65536;
-    if (pages * count > pool->capacity - pool->used)
-        return fail(ENOSPC, "pool is full");
     pthread_mutex_lock(&lock);
+    if (pages * count > pool->capacity - pool->used) {
+        pthread_mutex_unlock(&lock);
+        return fail(ENOSPC, "pool is full");
+    }
     for (size_t i = 0; i < count;
          i++, pool->used += pages, pool->reserved++, pool->client->reserved++)
         ret[i] = (maru_reservation){pool->base + pool->used, length, pool->used, ++generation};
