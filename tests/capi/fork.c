@@ -85,7 +85,7 @@ static void a_child_is_refused_and_disturbs_nothing(void) {
     lease = acquire_one(&worker, 1);
     child = fork();
     if (child == 0) {
-        alarm(5); /* a call that hangs fails the test */
+        alarm(30); /* a call that hangs fails the test */
         exit(refused_everywhere(&worker, queue, lease));
     }
     assert_int_equal(child_status(child), 0);
@@ -127,7 +127,7 @@ static void forks_amid_traffic(void) {
         const pid_t child = fork();
         info.size = sizeof info;
         if (child == 0) {
-            alarm(5);
+            alarm(30);
             _exit(maru_client_info(worker.client, &info) == -EOWNERDEAD ? 0 : 1);
         }
         if (child_status(child) != 0)

@@ -61,6 +61,8 @@ class SteadyProber {
             finish();
     }
     void finish() {
+        // A loaded machine may not have let it begin.
+        EXPECT_TRUE(eventually([&] { return rounds_ > 0 || failed_ > 0; }));
         stop_ = true;
         thread_.join();
         EXPECT_EQ(failed_, 0) << "of " << rounds_;
