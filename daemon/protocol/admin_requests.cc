@@ -144,7 +144,7 @@ void Service::Impl::on(Call &call, const wire::StatusRequest &) {
     status.unproven_bytes = unproven_bytes(peer.uid, peer.admin);
     status.usage = usage_of_uid(peer.uid, peer.admin);
     status.fdstore = config.fdstore_name;
-    reply(call, std::move(status));
+    reply(call, status);
 }
 
 void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {

@@ -38,7 +38,8 @@ Result<sockaddr_un> socket_address(const std::string &path) {
     if (path.empty())
         return Error{EINVAL, "socket path '': must not be empty"};
     if (path.find('\0') != std::string::npos)
-        return Error{EINVAL, "socket path " + quoted(path.c_str()) + ": must not contain NUL"};
+        return Error{EINVAL, "socket path " + quoted(path.substr(0, path.find('\0'))) +
+                                 ": must not contain NUL"};
     if (path.size() > limit)
         return Error{ENAMETOOLONG, "socket path " + quoted(path) + ": " +
                                        std::to_string(path.size()) + " bytes, at most " +
