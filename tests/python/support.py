@@ -48,6 +48,7 @@ class Daemon:
         self._directory = tempfile.TemporaryDirectory(prefix="maru-py-")
         self.directory = pathlib.Path(self._directory.name)
         self.socket_path = str(self.directory / "marud.sock")
+        self.config = CONFIG
         self._process = None
 
     def start(self):
@@ -59,7 +60,7 @@ class Daemon:
         ready.bind(path)
         ready.settimeout(30)
         config = self.directory / "marud.toml"
-        config.write_text(CONFIG.format(directory=self.directory))
+        config.write_text(self.config.format(directory=self.directory))
         environment = dict(os.environ, NOTIFY_SOCKET=path)
         environment.pop("LD_PRELOAD", None)  # a sanitizer's run-time, for Python alone
         with open(self.directory / "log", "ab") as log:
@@ -103,6 +104,10 @@ runtime_directory = "{directory}"
 [cpu]
 host_bytes = "64G"
 segment_bytes = "4M"
+
+[limits]
+namespaces = 65536
+namespaces_per_uid = 65536
 """
 
 

@@ -259,6 +259,8 @@ def _remedy(error: maru.MaruError) -> str:
         return f"Give uid {os.getuid()} access to the socket, as a member of its group."
     if isinstance(error, maru.MaruVersion):
         return "Install a marud and a libmaru of one version."
+    if isinstance(error, maru.MaruQuota) and "limits." in str(error):
+        return "Raise the limit that is named, in marud's configuration."
     if isinstance(error, (maru.MaruQuota, maru.MaruFull, maru.MaruNoMemory)):
         return "Set a smaller maru_cpu_pool_size, or give marud a larger budget."
     return "See marud's log."

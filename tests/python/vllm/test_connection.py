@@ -83,6 +83,18 @@ class Connection(VllmTest):
             self.engine(settings(socket=daemon.socket_path))
         self.assertIn("member of its group", log.output[0])
 
+    def test_a_limit_of_marud_is_not_called_a_lack_of_memory(self):
+        daemon = harness.support.Daemon()
+        daemon.config = daemon.config.replace("per_uid = 65536", "per_uid = 1")
+        self.addCleanup(daemon.cleanup)
+        daemon.start()
+        self.engine(settings(socket=daemon.socket_path))
+        logging.getLogger("maru_vllm").setLevel(logging.NOTSET)
+        with self.assertLogs("maru_vllm", logging.ERROR) as log:
+            self.engine(settings(socket=daemon.socket_path))
+        self.assertIn("limits.namespaces_per_uid", log.output[0])
+        self.assertIn("Raise the limit", log.output[0])
+
     def test_the_host_scope_is_refused_by_a_marud_without_it(self):
         client = self.client()
         if client.has_capability("shared_storage_v1"):
