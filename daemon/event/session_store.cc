@@ -115,9 +115,9 @@ std::vector<std::string> SessionStore::list() {
         std::string name = entry->d_name;
         if (ends_with(name, ".session"))
             names.push_back(name);
-        else if (ends_with(name, ".new"))  // of a save that a kill cut short
-            ::unlink((directory_ + "/" + name).c_str());
-        else if (ends_with(name, ".damaged") && ++damaged > kMaxDamaged)
+        // What a kill cut short, and more damaged ones than anybody will look at.
+        else if (ends_with(name, ".new") ||
+                 (ends_with(name, ".damaged") && ++damaged > kMaxDamaged))
             ::unlink((directory_ + "/" + name).c_str());
     }
     std::sort(names.begin(), names.end());
