@@ -15,8 +15,8 @@ namespace {
 std::string default_socket() {
     if (const char *named = std::getenv("MARU_SOCKET"); named && *named)
         return named;
-    const std::string system = "/run/maru/marud.sock";
-    if (::access(system.c_str(), F_OK) == 0)
+    const char *system = "/run/maru/marud.sock";
+    if (::access(system, F_OK) == 0)
         return system;
     if (const char *runtime = std::getenv("XDG_RUNTIME_DIR"); runtime && *runtime) {
         std::string user = std::string(runtime) + "/maru/marud.sock";
@@ -37,7 +37,7 @@ std::string default_name() {
 }
 
 int open_client(const maru_client_options *options, maru_client **ret_client) {
-    maru_client_options in;
+    maru_client_options in{};
     if (int bad = read_options(options, "options", offsetof(maru_client_options, name), in))
         return bad;
     if (!ret_client)
@@ -163,7 +163,7 @@ int maru_client_describe(maru_client *client, maru_namespace *ns,
             return bad;
         if (&inside(ns)->session != inside(client))
             return fail(EINVAL, "ns: belongs to another client");
-        maru_schema in;
+        maru_schema in{};
         if (int bad = read_options(schema, "schema", sizeof(maru_schema), in))
             return bad;
         const size_t format = in.format ? std::strlen(in.format) : 0;

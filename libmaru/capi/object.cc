@@ -14,7 +14,7 @@ using pool::RunStatus;
 int read_manifest(const maru_manifest *from, size_t count, wire::Manifest &to) {
     to = wire::Manifest{};
     if (from) {
-        maru_manifest in;
+        maru_manifest in{};
         if (int bad = read_options(from, "manifest", offsetof(maru_manifest, first_part), in))
             return bad;
         to.first_shard = in.first_shard;

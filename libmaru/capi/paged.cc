@@ -35,7 +35,7 @@ int check_blocks(const maru_paged_memory &memory, const uint32_t *blocks, size_t
 int prepare(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
             const void *const *objects, size_t count, bool may_be_left_out,
             copy::PagedMemory &memory, copy::Transfer &transfer) {
-    maru_paged_memory in;
+    maru_paged_memory in{};
     if (int bad = read_options(from, "memory", offsetof(maru_paged_memory, block_stride), in))
         return bad;
     if (!in.layers || in.layer_count == 0)

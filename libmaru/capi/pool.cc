@@ -14,7 +14,7 @@ constexpr uint64_t kLargestPage = uint64_t{1} << 30;
 int open_pool(maru_client *client, const maru_pool_options *options, maru_pool **ret_pool) {
     if (int bad = check(client, "client"))
         return bad;
-    maru_pool_options in;
+    maru_pool_options in{};
     if (int bad = read_options(options, "options", offsetof(maru_pool_options, page_bytes), in))
         return bad;
     if (!ret_pool)
