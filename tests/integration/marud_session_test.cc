@@ -256,9 +256,8 @@ TEST(MarudSession, AWorkerStoresAndFindsAndItsSegmentIsSealedBehindIt) {
     EXPECT_EQ(reserved_bytes(marud), 2 * kSegment);
     const auto stored = [&](const std::string &prefix) {
         const auto names = marud.stored();
-        return std::count_if(names.begin(), names.end(), [&](const std::string &name) {
-            return name.rfind(prefix, 0) == 0;
-        });
+        return std::count_if(names.begin(), names.end(),
+                             [&](const std::string &name) { return name.rfind(prefix, 0) == 0; });
     };
     // The manager reads its socket beside us.
     EXPECT_TRUE(eventually([&] { return stored("seg-") == 1 && stored("pid-") == 1; }))
