@@ -20,7 +20,7 @@ build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev li
     libdaxctl-dev libtomlplusplus-dev libxxhash-dev python3)
 test=(git libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
     abigail-tools zsh fish systemd-container mmdebstrap
-    dpkg-dev debhelper dh-python fakeroot lintian)
+    build-essential dpkg-dev debhelper dh-python fakeroot lintian)
 
 wanted=("${build[@]}")
 case "${1:-tests}" in
