@@ -267,6 +267,7 @@ int Daemon::loop() {
 int Daemon::turn(uint64_t timeout_usec) {
     sd_event *loop = loop_.get();
     const int64_t begun = monotonic_ns();
+    host_->begin_charge();
     int r = sd_event_prepare(loop);
     int64_t polled = 0;
     if (r == 0) {

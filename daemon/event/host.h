@@ -72,6 +72,9 @@ class Host final : public Effects, private SegmentFacts {
 
     void accept_client(UniqueFd socket);
     void refuse_client(UniqueFd socket);  // accepted only to be closed
+    // Before a turn of the loop, the poll included: whose client is ready pays for the asking, too. With
+    // hundreds of clients that are all ready it is most of the work, as each turn serves one of them.
+    void begin_charge();
     // Polls clients that were active a moment ago, for up to spin_us after the last packet.
     void spin();
     // Sends what is queued and closes everything. `on_done` once, when all is sent or too late.
@@ -137,7 +140,6 @@ class Host final : public Effects, private SegmentFacts {
     void count_queue(Connection &client);         // after each change of it
     Share *over_share(uint32_t uid);
     void set_priority(Connection &client);
-    void begin_charge();
     void charge_share(uint32_t uid);         // since then
     void set_late(uint32_t uid, bool late);  // all of its clients at once
     void forgive();                          // at every pulse

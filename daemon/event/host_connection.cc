@@ -29,7 +29,6 @@ void Host::refuse_client(UniqueFd socket) {
 
 void Host::accept_client(UniqueFd socket) {
     Turn turn(*this);
-    begin_charge();
     auto client = std::make_unique<Connection>();
     client->host = this;
     client->id = next_connection_++;
@@ -141,7 +140,6 @@ int Host::on_socket(sd_event_source *, int, uint32_t events, void *userdata) {
     auto *client = static_cast<Connection *>(userdata);
     Host &self = *client->host;
     const uint32_t uid = client->peer.uid;
-    self.begin_charge();
     {
         Turn turn(self);
         self.client_ready(*client, events);
