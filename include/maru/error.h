@@ -24,13 +24,13 @@
  *   -ETIMEDOUT        the deadline passed; it covered send and receive together
  *   -EPROTO           the other side broke the protocol
  *   -EPROTONOSUPPORT  versions do not fit; the message has both
- *   -EOPNOTSUPP       a capability that this marud does not have
- *   -ENODEV           not available now: marud is draining
+ *   -EOPNOTSUPP       a capability that this marud, this build or this machine does not have
+ *   -ENODEV           not available now: marud is draining; no such GPU
  *   -E2BIG            an option struct sets a field that this version does not know
  *   -EMSGSIZE         over a documented limit
  *   -EMFILE           a descriptor could not be received
  *   -EOWNERDEAD       called in a forked child: open a client of its own
- *   -EIO              marud met an I/O error; the message says which
+ *   -EIO              marud met an I/O error, or a GPU failed; the message says which
  */
 #ifndef MARU_ERROR_H
 #define MARU_ERROR_H

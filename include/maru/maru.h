@@ -73,6 +73,7 @@
 
 #include <maru/async.h>
 #include <maru/client.h>
+#include <maru/cuda.h>
 #include <maru/error.h>
 #include <maru/key.h>
 #include <maru/object.h>

@@ -329,6 +329,22 @@ Outcome Pool::wait_populated(uint32_t timeout_ms) {
     return state.result.code == 0 ? Outcome{} : refused(state.result.code, state.result.message);
 }
 
+Outcome Pool::register_cuda(const cuda::Driver &driver, uint64_t offset, uint64_t length,
+                            uint64_t piece_bytes, int device) {
+    const uint64_t stop = offset + length;
+    for (uint64_t index = offset / segment_bytes_; index * segment_bytes_ < stop; ++index) {
+        const uint64_t start = index * segment_bytes_;
+        const uint64_t begin = std::max(offset, start);
+        const uint64_t end =
+            std::min(stop, start + allocator_->admitted_bytes(static_cast<uint32_t>(index)));
+        if (begin >= end)
+            continue;  // nothing stands behind it yet
+        if (auto added = pins_.add(driver, place(begin), begin, end, piece_bytes, device); !added)
+            return failure(added.error());
+    }
+    return {static_cast<int64_t>(pins_.covered(offset, stop)), {}};
+}
+
 uint64_t Pool::unsettled() const {
     return allocator_->count(AllocationState::Committing) +
            allocator_->count(AllocationState::Quarantined);
@@ -336,7 +352,8 @@ uint64_t Pool::unsettled() const {
 
 wire::PoolGauge Pool::gauge() const {
     const wire::Usage usage = allocator_->usage();
-    return {id_, usage.allocated_bytes, usage.quarantined_bytes, usage.populated_bytes, 0};
+    return {id_, usage.allocated_bytes, usage.quarantined_bytes, usage.populated_bytes,
+            pins_.bytes()};
 }
 
 Pool::Info Pool::info() {
@@ -344,6 +361,7 @@ Pool::Info Pool::info() {
     const auto progress = populator_->progress();
     info.usage = allocator_->usage();
     info.usage.populated_bytes = progress.populated_bytes;
+    info.usage.pinned_bytes = pins_.bytes();
     info.populating = progress.running;
     info.populate_result = -progress.result.code;
     info.numa_node = node_;
@@ -512,6 +530,7 @@ void Pool::unmap(Lock &lock) {
     lock.unlock();
     if (populator_)
         populator_->stop();
+    pins_.clear();
     lock.lock();
     session_.forget_pool(*this);
     kept_.clear();

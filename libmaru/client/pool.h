@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "libmaru/client/fork_guard.h"
+#include "libmaru/client/pool_pins.h"
 #include "libmaru/client/session.h"
 #include "libmaru/pool/memory_environment.h"
 #include "libmaru/pool/numa.h"
@@ -55,6 +56,10 @@ class Pool {
     Outcome reserve(uint64_t length, std::span<pool::PageRun> runs);
     Outcome wait_populated(uint32_t timeout_ms);
     pool::Populator::Progress progress() const;
+    // Registers with CUDA what is populated of [offset, offset + length) and is not registered yet. The
+    // value: how much of that range is registered now. Ends with the pool's memory.
+    Outcome register_cuda(const cuda::Driver &driver, uint64_t offset, uint64_t length,
+                          uint64_t piece_bytes, int device);
 
     // What did not go as asked while open() succeeded; empty: nothing.
     const std::string &warning() const { return warning_; }
@@ -109,6 +114,7 @@ class Pool {
     // allocator's lock orders them.
     std::unique_ptr<std::byte *[]> base_;
     std::vector<std::optional<pool::Segment>> segments_;
+    PoolPins pins_;  // after the segments: gone before they are
     // Under the session's lock.
     uint32_t confirmed_ = 0;  // leading segments that marud may be passed again
     std::vector<std::unique_ptr<TrackedFd>> kept_;  // their descriptors

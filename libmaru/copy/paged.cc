@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #include "libmaru/copy/copy.h"
+#include "libmaru/copy/runs.h"
 
 namespace maru::copy {
 namespace {
@@ -77,27 +78,6 @@ void share(size_t count, size_t threads, const Step &step) {
         helper.join();
 }
 
-// Calls run(engine's address, offset in the layer's part of the object, bytes) for each run of
-// neighbouring blocks.
-template <typename Run>
-void runs(const PagedMemory &memory, char *layer, const uint32_t *blocks, size_t count,
-          const Run &run) {
-    const bool dense = memory.block_stride == memory.block_bytes;
-    for (size_t i = 0; i < count;) {
-        if (blocks[i] == kNoBlock) {
-            ++i;
-            continue;
-        }
-        size_t end = i + 1;
-        while (dense && end < count && blocks[end] != kNoBlock &&
-               blocks[end] == blocks[end - 1] + 1)
-            ++end;
-        run(layer + blocks[i] * memory.block_stride, i * memory.block_bytes,
-            (end - i) * memory.block_bytes);
-        i = end;
-    }
-}
-
 void write_checksum(const XXH128_hash_t &hash, uint8_t out[kChecksumBytes]) {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, hash);
@@ -124,12 +104,12 @@ void gather(const PagedMemory &memory, const Transfer &transfer) {
                                : worthwhile_threads(transfer.count * layers * layer_bytes);
     const auto copy_layer = [&](size_t object, size_t layer, auto &&also) {
         char *to = static_cast<char *>(transfer.objects[object]) + layer * layer_bytes;
-        runs(memory, static_cast<char *>(memory.layers[layer]),
-             transfer.blocks + object * per_object, per_object,
-             [&](const char *from, uint64_t offset, uint64_t size) {
-                 copy_in(to + offset, from, size);
-                 also(from, size);
-             });
+        for_each_run(memory, static_cast<char *>(memory.layers[layer]),
+                     transfer.blocks + object * per_object, per_object,
+                     [&](const char *from, uint64_t offset, uint64_t size) {
+                         copy_in(to + offset, from, size);
+                         also(from, size);
+                     });
     };
     if (!transfer.checksum) {
         share(transfer.count * layers, threads,
@@ -161,9 +141,10 @@ bool scatter(const PagedMemory &memory, const Transfer &transfer, int *results) 
     const auto copy_layer = [&](size_t object, size_t layer) {
         const char *from =
             static_cast<const char *>(transfer.objects[object]) + layer * layer_bytes;
-        runs(memory, static_cast<char *>(memory.layers[layer]),
-             transfer.blocks + object * per_object, per_object,
-             [&](char *to, uint64_t offset, uint64_t size) { copy_out(to, from + offset, size); });
+        for_each_run(
+            memory, static_cast<char *>(memory.layers[layer]),
+            transfer.blocks + object * per_object, per_object,
+            [&](char *to, uint64_t offset, uint64_t size) { copy_out(to, from + offset, size); });
     };
     if (!transfer.checksum) {
         share(transfer.count * layers, threads,

@@ -44,6 +44,13 @@ Result<std::unique_ptr<Driver>> Driver::load(const char *library) {
     find(table.pop_context, "cuCtxPopCurrent_v2");
     find(table.register_memory, "cuMemHostRegister_v2");
     find(table.unregister_memory, "cuMemHostUnregister");
+    find(table.device_pointer, "cuMemHostGetDevicePointer_v2");
+    find(table.load_module, "cuModuleLoadData");
+    find(table.get_function, "cuModuleGetFunction");
+    find(table.launch, "cuLaunchKernel");
+    find(table.copy_to_device, "cuMemcpyHtoDAsync_v2");
+    find(table.copy_to_host, "cuMemcpyDtoHAsync_v2");
+    find(table.synchronize, "cuStreamSynchronize");
     if (missing)
         return unsupported(std::string(library) + " has no " + missing);
 

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <string>
 
+#include "libmaru/cuda/driver_error.h"
 #include "libmaru/cuda/driver_types.h"
+#include "libmaru/cuda/pinned_ranges.h"
 
 namespace maru::cuda {
 
@@ -17,23 +19,7 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 
 Error refused(const DriverTable &table, CUresult failed, const std::string &what) {
-    const char *name = nullptr;
-    table.get_error_name(failed, &name);
-    int code = EIO;
-    if (failed == CUDA_ERROR_INVALID_VALUE)
-        code = EINVAL;
-    else if (failed == CUDA_ERROR_OUT_OF_MEMORY)
-        code = ENOMEM;
-    else if (failed == CUDA_ERROR_NO_DEVICE || failed == CUDA_ERROR_INVALID_DEVICE)
-        code = ENODEV;
-    else if (failed == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-        code = EBUSY;
-    else if (failed == CUDA_ERROR_NOT_PERMITTED)
-        code = EPERM;
-    else if (failed == CUDA_ERROR_NOT_SUPPORTED)
-        code = ENOTSUP;
-    return Error{code, "pin pool memory: " + what + " gave " +
-                           (name ? name : std::to_string(static_cast<unsigned>(failed)))};
+    return driver_error(table, failed, "pin pool memory: " + what);
 }
 
 // A primary context, retained and current to this thread while it lives.
@@ -108,6 +94,8 @@ Result<Pinning> Pinning::pin(const Driver &driver, void *data, uint64_t bytes, i
         pinning.pieces_.push_back(Piece{begin + done, piece});
         done += piece;
     }
+    for (const Piece &piece : pinning.pieces_)
+        PinnedRanges::process().add(piece.data, piece.bytes);
     scope.keep_retained();  // until release(): without its context the registration ends
     return pinning;
 }
@@ -128,6 +116,8 @@ void Pinning::release() {
     if (pieces_.empty())
         return;
     if (process_ == ::getpid()) {
+        for (const Piece &piece : pieces_)
+            PinnedRanges::process().remove(piece.data);
         const DriverTable &table = driver_->table();
         {
             ContextScope scope(table, device_);

@@ -21,7 +21,7 @@ class Pinning {
     // Registers [data, data + bytes), page-aligned, for all CUDA contexts of the process, through the
     // primary context of the device that this thread uses now, or else of `device`. All or nothing: a
     // refused piece unregisters those before it. `driver` is borrowed and outlives this.
-    // EINVAL, ENOMEM, EPERM, EBUSY (registered already), ENOTSUP, ENODEV, EIO: name call and piece.
+    // EINVAL, ENOMEM, EACCES, EBUSY (registered already), ENOTSUP, ENODEV, EIO: name call and piece.
     static Result<Pinning> pin(const Driver &driver, void *data, uint64_t bytes, int device = 0,
                                uint64_t piece_bytes = kMaxPieceBytes);
 

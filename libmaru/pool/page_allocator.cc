@@ -78,6 +78,11 @@ Result<void> PageAllocator::admit(uint32_t segment, uint64_t usable_bytes) {
     return {};
 }
 
+uint64_t PageAllocator::admitted_bytes(uint32_t segment) const {
+    std::lock_guard lock(mutex_);
+    return segment < segment_count_ ? admitted_pages_[segment] * config_.page_bytes : 0;
+}
+
 void PageAllocator::account(AllocationState state, uint64_t length, int sign) {
     if (state == AllocationState::Free)
         return;

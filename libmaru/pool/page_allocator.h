@@ -58,6 +58,7 @@ class PageAllocator {
     // The first `usable_bytes` of a segment may be handed out from now on. Only grows; a smaller value
     // changes nothing; a partial page at the end stays out. EINVAL: no such segment, or beyond its end.
     Result<void> admit(uint32_t segment, uint64_t usable_bytes);
+    uint64_t admitted_bytes(uint32_t segment) const;
 
     // One run of `length` bytes into each element of `out`: all or none. Multiples of 2 MiB are
     // aligned to 2 MiB as long as an aligned run is free.

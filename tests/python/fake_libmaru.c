@@ -446,6 +446,40 @@ API int maru_scatter(const struct maru_paged_memory *memory, const uint32_t *blo
     return 0;
 }
 
+/* A GPU whose memory is this process's own; device 1 is not there, and a stream of 13 has failed. */
+static int on_device(int device, void *stream) {
+    if (device != 0)
+        return fail(ENODEV, "there is no device 1");
+    return stream == (void *)13 ? fail(EIO, "the GPU failed") : 0;
+}
+static void *gpu_stream;
+API int64_t maru_cuda_register(maru_pool *pool, uint64_t offset, uint64_t length,
+                               uint64_t chunk_bytes, int device) {
+    (void)chunk_bytes;
+    if (on_device(device, NULL) < 0)
+        return -ENODEV;
+    return (int64_t)(length ? length : pool->capacity - offset);
+}
+API int maru_cuda_gather(const struct maru_paged_memory *memory, const uint32_t *blocks,
+                         size_t blocks_per_object, void *const *objects, size_t count, int device,
+                         void *stream) {
+    (void)device;
+    gpu_stream = stream;
+    return maru_gather(memory, blocks, blocks_per_object, objects, count);
+}
+API int maru_cuda_scatter(const struct maru_paged_memory *memory, const uint32_t *blocks,
+                          size_t blocks_per_object, const void *const *objects, size_t count,
+                          int device, void *stream, int *ret_results) {
+    (void)device;
+    gpu_stream = stream;
+    return maru_scatter(memory, blocks, blocks_per_object, objects, count, ret_results);
+}
+API int maru_cuda_wait(int device, void *stream) {
+    if (stream != NULL && stream != gpu_stream)
+        return fail(EINVAL, "a wait for another stream than the copy's");
+    return on_device(device, stream);
+}
+
 API int maru_queue_open(maru_client *client, maru_queue **ret_queue) {
     if (check(client) < 0)
         return -EOWNERDEAD;

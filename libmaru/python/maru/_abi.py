@@ -302,6 +302,34 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
             _int_p,
         ],
     ),
+    # cuda.h
+    "maru_cuda_register": (c_int64, [_pool_p, c_uint64, c_uint64, c_uint64, c_int]),
+    "maru_cuda_gather": (
+        c_int,
+        [
+            POINTER(maru_paged_memory),
+            POINTER(c_uint32),
+            c_size_t,
+            POINTER(c_void_p),
+            c_size_t,
+            c_int,
+            c_void_p,
+        ],
+    ),
+    "maru_cuda_scatter": (
+        c_int,
+        [
+            POINTER(maru_paged_memory),
+            POINTER(c_uint32),
+            c_size_t,
+            POINTER(c_void_p),
+            c_size_t,
+            c_int,
+            c_void_p,
+            _int_p,
+        ],
+    ),
+    "maru_cuda_wait": (c_int, [c_int, c_void_p]),
     # async.h
     "maru_queue_open": (c_int, [_client_p, POINTER(_queue_p)]),
     "maru_queue_close": (c_int, [_queue_p]),

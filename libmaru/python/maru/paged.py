@@ -3,14 +3,16 @@
 
 The engine's memory is named by addresses, which the caller vouches for: they stay mapped for as long
 as the ``PagedMemory`` is used. What belongs to Maru is guarded as everywhere: a reservation cannot be
-committed, nor a lease released, while its bytes are being copied.
+committed, nor a lease released, while its bytes are being copied. That holds for a GPU's memory, too:
+a copy has ended when its call returns.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 from array import array
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 from . import _abi, _library
 from ._handles import NotPicklable
@@ -30,7 +32,7 @@ class PagedMemory(NotPicklable):
     of layer 1, and so on. Any thread may use it.
     """
 
-    __slots__ = ("_memory", "_layers", "_library")
+    __slots__ = ("_memory", "_layers", "_library", "_device")
 
     def __init__(
         self,
@@ -41,13 +43,18 @@ class PagedMemory(NotPicklable):
         block_stride: int = 0,
         threads: int = 0,
         checksum: bool = False,
+        device: Optional[int] = None,
     ) -> None:
         """layers: address of block 0 of each layer.
         block_bytes: of one block in one layer, one contiguous run. block_count: blocks of each layer.
         block_stride: from one block to the next; 0 is block_bytes.
         threads: for one copy; 0 is as many as are worth it, $MARU_COPY_THREADS at most.
         checksum: 16 bytes behind the blocks of an object are their XXH3-128.
+        device: the layers are in the memory of this GPU, as CUDA counts them in this process; None is
+            the CPU's. MaruUnsupported says what of CUDA is missing, MaruError that there is no such GPU.
         """
+        if device is not None and not 0 <= device < 1 << 31:
+            raise ValueError(f"device is {device}: must be the number of a GPU, or None")
         self._library = _library.load()
         self._layers = (ctypes.c_void_p * len(layers))(*layers)
         self._memory = _abi.maru_paged_memory(
@@ -60,6 +67,19 @@ class PagedMemory(NotPicklable):
             threads,
             _abi.CHECKSUM if checksum else 0,
         )
+        self._device = device
+        if device is not None:
+            self._wait(0)  # is it there, and can it be used?
+
+    @property
+    def device(self) -> Optional[int]:
+        """The GPU whose memory it is; None is the CPU."""
+        return self._device
+
+    def _wait(self, stream: int) -> None:
+        result = self._library.maru_cuda_wait(self._device, stream)
+        if result < 0:
+            raise last_error(self._library, result)
 
     def object_bytes(self, blocks_per_object: int) -> int:
         """Bytes of an object of so many blocks, its checksum included."""
@@ -68,15 +88,23 @@ class PagedMemory(NotPicklable):
         return blocks + (CHECKSUM_BYTES if memory.flags & _abi.CHECKSUM else 0)
 
     def gather(
-        self, blocks: Any, blocks_per_object: int, reservations: Sequence[Reservation]
+        self,
+        blocks: Any,
+        blocks_per_object: int,
+        reservations: Sequence[Reservation],
+        *,
+        stream: int = 0,
     ) -> None:
         """Copy blocks into reservations, fenced for the commit that follows.
 
         blocks: @blocks_per_object block ids for each reservation, one after the other; an
             ``array('I')`` is read in place.
+        stream: of a GPU's memory, the CUDA stream that the copy is in order on, as
+            ``torch.cuda.current_stream().cuda_stream`` gives it; it is waited for.
 
         Nobody may write those blocks meanwhile. Raises MaruInvalid (a block id that is not there),
-        ValueError, MaruClosed; nothing is written then.
+        ValueError, MaruClosed; nothing is written then. MaruError: a GPU failed, and what was written
+        is worth nothing.
         """
         count = len(reservations)
         if count == 0:
@@ -95,20 +123,37 @@ class PagedMemory(NotPicklable):
                     busy.append(reservation._loan.export(reservation._hold))
                     addresses[index] = reservation._loan.address
             try:
-                result = self._library.maru_gather(
-                    self._memory, ids, blocks_per_object, addresses, count
-                )
-                if result < 0:
-                    raise last_error(self._library, result)
+                if self._device is None:
+                    result = self._library.maru_gather(
+                        self._memory, ids, blocks_per_object, addresses, count
+                    )
+                    if result < 0:
+                        raise last_error(self._library, result)
+                else:
+                    result = self._library.maru_cuda_gather(
+                        self._memory,
+                        ids,
+                        blocks_per_object,
+                        addresses,
+                        count,
+                        self._device,
+                        stream,
+                    )
+                    self._end(result, stream)
             finally:
                 for view in busy:
                     view.release()
 
-    def scatter(self, blocks: Any, blocks_per_object: int, leases: Sequence[Lease]) -> Results:
+    def scatter(
+        self, blocks: Any, blocks_per_object: int, leases: Sequence[Lease], *, stream: int = 0
+    ) -> Results:
         """Copy leased objects out into blocks. NO_BLOCK leaves a block out.
 
+        stream: as for ``gather``; what is given to it afterwards sees the blocks.
+
         Results: 0 copied; -EBADMSG the checksum is wrong, and no block of that object was written.
-        Raises MaruInvalid, ValueError, MaruClosed; nothing is written then.
+        Raises MaruInvalid, ValueError, MaruClosed; nothing is written then. MaruError: a GPU failed, and
+        what was written is worth nothing.
         """
         count = len(leases)
         if count == 0:
@@ -128,9 +173,23 @@ class PagedMemory(NotPicklable):
                     busy.append(loan.export(lease._hold))
                     addresses[index] = loan.address
             try:
-                result = self._library.maru_scatter(
-                    self._memory, ids, blocks_per_object, addresses, count, results
-                )
+                if self._device is None:
+                    result = self._library.maru_scatter(
+                        self._memory, ids, blocks_per_object, addresses, count, results
+                    )
+                else:
+                    result = self._library.maru_cuda_scatter(
+                        self._memory,
+                        ids,
+                        blocks_per_object,
+                        addresses,
+                        count,
+                        self._device,
+                        stream,
+                        results,
+                    )
+                    # Damaged objects are in the results; the others are on their way.
+                    self._end(0 if result == -errno.EBADMSG else result, stream)
                 items = list(results)
                 if result < 0 and not any(items):
                     raise last_error(self._library, result)
@@ -138,6 +197,14 @@ class PagedMemory(NotPicklable):
                 for view in busy:
                     view.release()
         return Results(items.count(0), items)
+
+    def _end(self, result: int, stream: int) -> None:
+        """A GPU's copy: nothing of it runs any more, whether it went well or not."""
+        if result < 0:
+            error = last_error(self._library, result)
+            self._library.maru_cuda_wait(self._device, stream)
+            raise error
+        self._wait(stream)
 
     def _check_length(self, length: int, blocks_per_object: int, what: str, index: int) -> None:
         wanted = self.object_bytes(blocks_per_object)

@@ -100,6 +100,29 @@ class Pool(NotPicklable):
         with self._handle as pool:
             self._handle.check(self._handle.library.maru_pool_wait_populated(pool, timeout))
 
+    def cuda_register(
+        self, offset: int = 0, length: int = 0, *, chunk_bytes: int = 0, device: int = 0
+    ) -> int:
+        """Let the GPUs of this process use memory of the pool directly.
+
+        offset, length: bytes, multiples of 4096; length 0 is to the end of the pool.
+        chunk_bytes: at most so many in one registration; 0 is 16 GiB.
+        device: a GPU, as CUDA counts them in this process.
+
+        Registers what is populated and not registered yet; returns how much of the range is registered
+        now. It ends with the pool. Blocks for the registration. Raises MaruUnsupported naming what of
+        CUDA is missing; MaruNoMemory, MaruAccess, MaruBusy, MaruInvalid; MaruError for no such GPU.
+        """
+        for what, value in (("offset", offset), ("length", length), ("chunk_bytes", chunk_bytes)):
+            if not 0 <= value < 1 << 64:
+                raise ValueError(f"{what} is {value}: must be from 0 to 2**64 - 1")
+        if not 0 <= device < 1 << 31:
+            raise ValueError(f"device is {device}: must be the number of a GPU")
+        with self._handle as pool:
+            return self._handle.check(
+                self._handle.library.maru_cuda_register(pool, offset, length, chunk_bytes, device)
+            )
+
     def reserve(self, length: int) -> Reservation:
         """Allocate one contiguous run for an object of @length bytes, locally, without a message.
 

@@ -116,7 +116,7 @@ TEST_F(PinningTest, EveryDriverCodeHasAnErrno) {
     for (auto [result, code] : {std::pair{CUDA_ERROR_INVALID_VALUE, EINVAL},
                                 {CUDA_ERROR_OUT_OF_MEMORY, ENOMEM},
                                 {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, EBUSY},
-                                {CUDA_ERROR_NOT_PERMITTED, EPERM},
+                                {CUDA_ERROR_NOT_PERMITTED, EACCES},
                                 {CUDA_ERROR_NOT_SUPPORTED, ENOTSUP},
                                 {static_cast<CUresult>(999), EIO}}) {
         calls = {.register_fails_at = 1, .register_error = result};

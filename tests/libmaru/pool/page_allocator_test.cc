@@ -64,6 +64,9 @@ TEST(PageAllocator, HandsOutOnlyWhatWasAdmitted) {
     PageRun run;
     EXPECT_EQ(pool->reserve(kMiB, {&run, 1}), ReserveStatus::Full);
     ASSERT_TRUE(pool->admit(1, 16 * kMiB + 5));  // the partial page stays out
+    EXPECT_EQ(pool->admitted_bytes(1), 16 * kMiB);
+    EXPECT_EQ(pool->admitted_bytes(0), 0u);
+    EXPECT_EQ(pool->admitted_bytes(2), 0u);  // there is no such segment
     std::set<uint64_t> offsets;
     for (int i = 0; i < 16; ++i)
         offsets.insert(reserve_one(*pool, kMiB).offset);
