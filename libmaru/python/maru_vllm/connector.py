@@ -199,9 +199,10 @@ class MaruConnector(KVConnectorBase_V1):
 
     def shutdown(self) -> None:
         """Ends the sessions early. Nothing depends on it: an exit of any kind does the same."""
-        for side in (self._worker, self._scheduler):
-            if side is not None:
-                side.link.close()
+        if self._worker is not None:
+            self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.link.close()
 
 
 # The name in command lines that exist.

@@ -12,7 +12,7 @@ import hashlib
 import json
 import platform
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .config import ConfigError
 
@@ -29,6 +29,8 @@ class Layout:
     block_bytes: int
     """Of one block in one layer."""
     block_tokens: int
+    device: Optional[int]
+    """The GPU that has it, as CUDA counts them in this process; None is the CPU."""
     fingerprint: Mapping[str, Any]
     """What makes these bytes readable elsewhere; no address and no block count is in it."""
 
@@ -41,13 +43,10 @@ def read_layout(kv_caches: Mapping[str, Any], kv_cache_config: Any, block_tokens
     rows: List[Dict[str, Any]] = []
     sizes = set()
     seen = set()
+    devices: Dict[Optional[int], str] = {}
     for name in names:
         tensor = kv_caches[name]
-        device = str(getattr(getattr(tensor, "device", "cpu"), "type", tensor.device))
-        if device != "cpu":
-            raise ConfigError(
-                f"the KV cache of layer {name} is on device {device!r}: must be 'cpu'"
-            )
+        devices.setdefault(_device(name, tensor), name)
         block_bytes = _block_bytes(name, tensor, block_count)
         if tensor.data_ptr() in seen:
             continue  # layers that share their KV are one
@@ -63,6 +62,13 @@ def read_layout(kv_caches: Mapping[str, Any], kv_cache_config: Any, block_tokens
                 "block_bytes": block_bytes,
             }
         )
+    if len(devices) != 1:
+        places = " and ".join(
+            f"layer {name} on {'the CPU' if device is None else f'GPU {device}'}"
+            for device, name in devices.items()
+        )
+        raise ConfigError(f"the KV caches are in different memory, {places}: must be in one")
+    (device,) = devices
     if len(sizes) != 1:
         raise ConfigError(
             f"the layers' blocks have {', '.join(map(str, sorted(sizes)))} bytes: must have one size"
@@ -75,12 +81,26 @@ def read_layout(kv_caches: Mapping[str, Any], kv_cache_config: Any, block_tokens
         int(block_count),
         block_bytes,
         block_tokens,
+        device,
         {
             "kv_cache_layout": str(getattr(kv_cache_config, "kv_cache_layout", "unknown")),
             "layer_count": len(rows),
             "first_layer": rows[0],
             "layers_sha256": _digest(rows),
         },
+    )
+
+
+def _device(name: str, tensor: Any) -> Optional[int]:
+    device = getattr(tensor, "device", "cpu")
+    kind = str(getattr(device, "type", device))
+    if kind == "cpu":
+        return None
+    index = getattr(device, "index", None)
+    if kind == "cuda" and isinstance(index, int):
+        return index
+    raise ConfigError(
+        f"the KV cache of layer {name} is on device {str(device)!r}: must be 'cpu' or 'cuda:N'"
     )
 
 

@@ -43,7 +43,11 @@ def namespace_text(
         "chunk_tokens": chunk_tokens,
         "vllm": vllm_version,
         "layout": dict(layout.fingerprint),
-        "processor": processor_fingerprint(layout.block_tokens, _called(model, "get_head_size")),
+        "processor": (
+            processor_fingerprint(layout.block_tokens, _called(model, "get_head_size"))
+            if layout.device is None
+            else {"device": "cuda", "block_tokens": layout.block_tokens}
+        ),
         "parallel": {"tensor": 1, "pipeline": 1, "context": 1, "rank": 0},
     }
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

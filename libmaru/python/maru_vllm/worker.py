@@ -5,6 +5,7 @@ What must stay true:
 - No hook raises: what cannot be loaded is reported as invalid blocks, what cannot be stored is skipped.
 - Loads have ended when ``load`` returns and stores when ``store`` returns, so no block is read or
   written while the engine uses it for something else.
+- On a GPU both are in order on the stream that the engine computes on.
 - In a step whose load failed, nothing is stored that was computed from a block that was not loaded.
 - Reports, tables and marks of one step are gone when the next one begins.
 """
@@ -20,6 +21,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 import maru
 
 from .config import ConfigError, Settings
+from .gpu import Registration, current_stream
 from .layout import Layout, read_layout
 from .link import SHARED_CAPABILITY, Link
 from .namespace import namespace_text, storage_format
@@ -31,6 +33,7 @@ logger = logging.getLogger("maru_vllm")
 MAX_CHUNKS_AT_ONCE = 256
 """Leases held, and reservations made, at one time."""
 POPULATE_WAIT_MS = 1000
+REGISTRATION_END_S = 5.0
 
 
 class WorkerSession(NamedTuple):
@@ -63,6 +66,7 @@ class WorkerSide:
         self._reset_done = 0
         self._retiring: Optional[maru.Digests] = None
         self._damaged: List[bytes] = []
+        self._registration: Optional[Registration] = None
         self._told: Tuple[int, int] = (-1, 0)  # session and reset that the scheduler knows of
         self._errors_logged: Set[str] = set()
         self.stats = MaruStats()
@@ -76,12 +80,18 @@ class WorkerSide:
         self._text = namespace_text(
             self._settings, self._vllm_config, layout, self._chunk, self._version
         )
-        self._memory = maru.PagedMemory(
-            layout.addresses,
-            layout.block_bytes,
-            layout.block_count,
-            checksum=self._settings.verify == "load",
-        )
+        try:
+            self._memory = maru.PagedMemory(
+                layout.addresses,
+                layout.block_bytes,
+                layout.block_count,
+                checksum=self._settings.verify == "load",
+                device=layout.device,
+            )
+        except maru.MaruError as error:
+            raise ConfigError(
+                f"the KV cache is on GPU {layout.device}, which libmaru cannot use: {error.strerror}"
+            ) from error
         self._kv_caches = dict(kv_caches)  # the addresses are good for as long as these live
         self._layout = layout
         self.link.refresh()
@@ -109,6 +119,8 @@ class WorkerSide:
             pool.wait_populated(POPULATE_WAIT_MS)
         except maru.MaruError:
             pass  # it goes on in the background; what is ready is used
+        if self._layout.device is not None:
+            self._registration = Registration(pool, self._layout.device)
         return WorkerSession(client, namespace, pool, client.info().session)
 
     def handshake(self) -> Optional[Handshake]:
@@ -177,7 +189,7 @@ class WorkerSide:
             held = [lease for lease in leases[: leases.chunks] if lease is not None]
             blocks = job.blocks[start * self._per_chunk : (start + len(held)) * self._per_chunk]
             assert self._memory is not None
-            results = self._memory.scatter(blocks, self._per_chunk, held)
+            results = self._memory.scatter(blocks, self._per_chunk, held, **self._order())
         good = next((i for i, result in enumerate(results) if result), len(held))
         self._bad.difference_update(blocks[: good * self._per_chunk])
         moved = sum(1 for block in blocks[: good * self._per_chunk] if block != maru.NO_BLOCK)
@@ -257,7 +269,7 @@ class WorkerSide:
         for _, chunk in wanted[: len(reservations)]:
             blocks.extend(chunk)
         assert self._memory is not None
-        self._memory.gather(blocks, self._per_chunk, reservations)
+        self._memory.gather(blocks, self._per_chunk, reservations, **self._order())
         try:
             results = session.namespace.commit(
                 session.pool, maru.Digests(b"".join(digests)), reservations
@@ -273,6 +285,13 @@ class WorkerSide:
         else:
             self.link.breaker.succeeded()
         return len(reservations) == len(wanted)
+
+    def _order(self) -> Dict[str, int]:
+        """Where in the engine's own work a copy belongs."""
+        assert self._layout is not None
+        if self._layout.device is None:
+            return {}
+        return {"stream": current_stream(self._layout.device)}
 
     def _reserve(self, session: WorkerSession, count: int) -> List[maru.Reservation]:
         """As many as the pool has room for."""
@@ -352,6 +371,11 @@ class WorkerSide:
                 return
         self._retiring = None
         self._reset_done = self._reset
+
+    def close(self) -> None:
+        if self._registration is not None:
+            self._registration.stop(REGISTRATION_END_S)
+        self.link.close()
 
     def _usable(self) -> Optional[WorkerSession]:
         return self.link.current if self.link.breaker.closed else None

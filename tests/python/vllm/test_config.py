@@ -181,13 +181,26 @@ class Refusals(unittest.TestCase):
         padded.stride = lambda: (6, 4, 1, 1)
         interleaved = Tensor(8, 4)
         interleaved.stride = lambda: (1, 4, 8, 1)
-        gpu = Tensor(8, 4)
-        gpu.device = SimpleNamespace(type="cuda")
+        xpu, gpu, other_gpu = (Tensor(8, 4) for _ in range(3))
+        xpu.device = SimpleNamespace(type="xpu", index=0)
+        gpu.device = SimpleNamespace(type="cuda", index=0)
+        other_gpu.device = SimpleNamespace(type="cuda", index=1)
+        self.assertEqual(read_layout({"a": other_gpu}, config(), 4).device, 1)
+        two = groups(SimpleNamespace(page_size_bytes=32))
+        two.num_blocks = 8
+        two.kv_cache_groups[0].layer_names = ["a", "b"]
+        for caches, word in (
+            ({"a": gpu, "b": Tensor(8, 4)}, "CPU"),
+            ({"a": gpu, "b": other_gpu}, "GPU 1"),
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                read_layout(caches, two, 4)
+            self.assert_one_sentence(str(caught.exception), ["GPU 0", word])
         for caches, change, words in (
             ({"a": kv_first}, {}, ["(2, 8, 2, 1)", "8 blocks"]),
             ({"a": padded}, {}, ["strides", "contiguous"]),
             ({"a": interleaved}, {}, ["strides", "contiguous"]),
-            ({"a": gpu}, {}, ["'cuda'", "'cpu'"]),
+            ({"a": xpu}, {}, ["xpu", "'cpu'"]),
             ({"b": good}, {}, ["without a"]),
             ({"a": good, "b": good}, {}, ["2 KV caches", "1 layers"]),
             ({"a": Tensor(8, 8)}, {}, ["64 bytes", "32"]),
