@@ -2,7 +2,7 @@
 # Builds Maru and runs its tests; the last line is "N passed, N failed, N skipped".
 #
 #   tests/run.sh                 all suites that are quick
-#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python bench demo soak lint systemd package vllm
+#   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python container bench demo soak lint systemd package vllm
 #   tests/run.sh vllm            a real vLLM on the CPU, only when it is named (3.4 GB of Python packages, 10 minutes)
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces), and package
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
@@ -14,7 +14,7 @@ set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 
-quick=(unit capi abi integration sim fuzz python bench demo soak lint systemd)
+quick=(unit capi abi integration sim fuzz python container bench demo soak lint systemd)
 slow=(package)  # compiles everything once more, as a package is compiled
 suites=()
 all=0 setup=1 name=build options=(-Dwerror=true -Db_lundef=false)
@@ -70,7 +70,7 @@ mkdir -p "$results"
 failed=0
 
 meson_suites=()
-for suite in unit capi abi integration sim python bench; do
+for suite in unit capi abi integration sim python container bench; do
     has $suite && meson_suites+=(--suite "$suite")
 done
 if [ ${#meson_suites[@]} -gt 0 ]; then

@@ -131,6 +131,7 @@ class Host final : public Effects, private SegmentFacts {
     static int on_reaper(sd_event_source *, int, uint32_t, void *userdata);
 
     // host_connection.cc
+    void say_why(int socket, std::string_view why);
     static int on_socket(sd_event_source *, int, uint32_t events, void *userdata);
     bool bind_peer(Connection &client, UniqueFd pidfd);
     void client_ready(Connection &client, uint32_t events);

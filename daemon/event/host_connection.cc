@@ -27,6 +27,12 @@ void Host::refuse_client(UniqueFd socket) {
     reaper_.close(peer ? peer->uid : 0, std::move(socket));
 }
 
+// The only packet of a connection that is not taken: it fits into a new socket, or it is lost.
+void Host::say_why(int socket, std::string_view why) {
+    if (auto frame = encoder_.event({wire::EventKind::Refused, {}, why}))
+        (void)wire::send_packet(socket, *frame);
+}
+
 void Host::accept_client(UniqueFd socket) {
     Turn turn(*this);
     auto client = std::make_unique<Connection>();
@@ -36,6 +42,7 @@ void Host::accept_client(UniqueFd socket) {
     if (!peer) {
         ++tally_.connections_refused[static_cast<size_t>(metrics::Refused::Other)];
         log_client(*client, 4, "client refused: " + describe(peer.error()));
+        say_why(socket.get(), peer.error().message);
         reaper_.close(UINT32_MAX, std::move(socket));
         return;
     }
@@ -45,6 +52,7 @@ void Host::accept_client(UniqueFd socket) {
     auto turn_away = [&](metrics::Refused reason, const std::string &why) {
         ++tally_.connections_refused[static_cast<size_t>(reason)];
         log_client(*client, 4, "client refused: " + why);
+        say_why(client->socket.get(), why);
         reaper_.close(uid, std::move(client->socket));
     };
     if (shares_[uid].connections >= options_.connections_per_uid)
@@ -76,9 +84,11 @@ void Host::accept_client(UniqueFd socket) {
         added.stage = Connection::Stage::AwaitCredentials;
         added.by_credentials = true;
     } else if (pidfd.error().code == ENOPROTOOPT) {
-        begin_close(added, metrics::Closed::Sender,
-                    "the client's process cannot be seen from here: run marud on the host or "
-                    "share its pid namespace, or use Linux 6.5");
+        const char *why =
+            "the client's process cannot be seen from here: run marud on the host or "
+            "share its pid namespace, or use Linux 6.5";
+        say_why(added.socket.get(), why);
+        begin_close(added, metrics::Closed::Sender, why);
     } else {
         kill(added, metrics::Closed::Peer);  // ESRCH: it has ended already
     }

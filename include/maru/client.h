@@ -62,7 +62,8 @@ struct maru_client_info {
  *
  * Thread safety: any thread.
  * Blocking:      up to options->connect_ms.
- * Return: 0; -EINVAL; -E2BIG; -ENOENT, -ECONNREFUSED or -EACCES with the socket's path; -EBUSY the
+ * Return: 0; -EINVAL; -E2BIG; -ENOENT, -ECONNREFUSED or -EACCES with the socket's path, -ECONNREFUSED
+ *         also when marud does not take this process or user, with its reason; -EBUSY the
  *         engine still has another worker when connect_ms has passed (the message names pid and
  *         command); -ENODEV marud is draining; -EPROTONOSUPPORT; -EDQUOT; -ETIMEDOUT.
  * Since: 0.1

@@ -262,6 +262,9 @@ void Session::on_event(const wire::Event &event) {
         case wire::EventKind::Fenced:
             on_fenced(event.message);
             break;
+        case wire::EventKind::Refused:
+            transport_.disconnect(ECONNREFUSED, event.message);
+            break;
         case wire::EventKind::Draining:  // told by each refusal
         case wire::EventKind::Shutdown:  // the end of the connection follows
             break;

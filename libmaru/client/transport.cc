@@ -47,6 +47,7 @@ void Transport::adopt(UniqueFd socket) {
     connection_ = std::make_shared<TrackedFd>(std::move(socket));
     open_ = false;
     want_write_ = false;
+    peer_ended_ = false;
     retry_send_ = kNever;
     blocked_frame_ = {};
     limits_ = wire::Limits{};
@@ -233,7 +234,7 @@ Op *Transport::next_op() {
 void Transport::pump() {
     if (corked_ > 0)
         return;
-    while (connection_ && !want_write_ && retry_send_ == kNever) {
+    while (connection_ && !want_write_ && !peer_ended_ && retry_send_ == kNever) {
         Op *op = next_op();
         if (!op)
             return;
@@ -284,6 +285,13 @@ bool Transport::send_blocked_frame() {
     } else if (code == ENOBUFS || code == ENOMEM || code == ETOOMANYREFS) {
         want_write_ = false;
         retry_send_ = now_ns() + kMillisecond;  // no event tells when
+        wake();
+    } else if (code == EPIPE) {
+        // Whoever reads finds the end, and before it what marud may have said of its reason.
+        blocked_frame_ = {};
+        want_write_ = false;
+        retry_send_ = kNever;
+        peer_ended_ = true;
         wake();
     } else {
         disconnect(ENOTCONN, sent.error().message);

@@ -149,6 +149,7 @@ class Transport {
     std::vector<int> blocked_fds_;
     TimeNs retry_send_ = kNever;  // ENOBUFS: no event tells when
     bool want_write_ = false;
+    bool peer_ended_ = false;  // nothing more can be sent; what it sent before is still to be read
 
     Reader reader_ = Reader::None;
     bool io_reads_ = false;  // the I/O thread polls for input

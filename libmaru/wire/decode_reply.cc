@@ -317,7 +317,7 @@ bool decode_reply_body(FieldReader &f, schema::Reply::Body::Reader in, ReplyBody
 }
 
 bool decode_event(FieldReader &f, schema::Event::Reader in, Event *ret) {
-    return f.enumeration("kind", in.getKind(), EventKind::Shutdown, &ret->kind) &&
+    return f.enumeration("kind", in.getKind(), EventKind::Refused, &ret->kind) &&
            f.records("items", in.getItems(), kMaxBatchItems, &ret->items) &&
            f.text("message", in.getMessage(), kAnyText, &ret->message);
 }

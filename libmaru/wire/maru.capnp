@@ -526,6 +526,7 @@ enum EventKind {
   fenced @2;    # the session lost its engine; the message says to whom
   draining @3;  # marud admits nothing new
   shutdown @4;  # marud stops; reconnect and attach
+  refused @5;   # the first and last packet of a connection that marud does not take; the message says why
 }
 
 struct Event {

@@ -491,6 +491,7 @@ enum class EventKind : uint16_t {
     Fenced = 2,    // the session lost its engine; message says to whom; the connection is closed
     Draining = 3,  // marud admits nothing new
     Shutdown = 4,  // marud stops; reconnect and re-attach
+    Refused = 5,   // marud does not take this connection; message says why; its end follows
 };
 struct Event {
     EventKind kind = EventKind::Reclaim;

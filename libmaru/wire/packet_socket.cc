@@ -52,10 +52,18 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
     header.msg_iovlen = 1;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
-    ssize_t n;
-    do {
-        n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
+    const auto receive = [&] {
+        ssize_t got;
+        do {
+            got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        } while (got < 0 && errno == EINTR);
+        return got;
+    };
+    ssize_t n = receive();
+    // A peer that closed with packets unread resets the connection, and the kernel says so before it
+    // hands out what the peer had sent: often the reason for the close.
+    if (n < 0 && errno == ECONNRESET)
+        n = receive();
     if (n < 0) {
         const int code = errno == EWOULDBLOCK                       ? EAGAIN
                          : errno == ECONNRESET || errno == ENOTCONN ? EPIPE

@@ -325,6 +325,7 @@ TEST(Marud, ConnectionsOfAUserAreLimited) {
     ASSERT_TRUE(a.hello() && b.hello() && c.hello());
     WireClient d(marud.socket());
     EXPECT_FALSE(d.hello());
+    EXPECT_TRUE(d.wait_event(wire::EventKind::Refused, 1000));
     EXPECT_THAT(marud.log(), HasSubstr("limits.connections_per_uid"));
     c.close();
     int64_t deadline = monotonic_ns() + 5 * kSecond;

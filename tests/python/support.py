@@ -42,9 +42,10 @@ def optional(module):
 
 
 class Daemon:
-    """A marud of this process's user in a directory of its own."""
+    """A marud of this process's user in a directory of its own, started by @prefix."""
 
-    def __init__(self):
+    def __init__(self, prefix=()):
+        self._prefix = list(prefix)
         self._directory = tempfile.TemporaryDirectory(prefix="maru-py-")
         self.directory = pathlib.Path(self._directory.name)
         self.socket_path = str(self.directory / "marud.sock")
@@ -65,7 +66,7 @@ class Daemon:
         environment.pop("LD_PRELOAD", None)  # a sanitizer's run-time, for Python alone
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [MARUD, "--user", "--config", str(config)],
+                [*self._prefix, MARUD, "--user", "--config", str(config)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

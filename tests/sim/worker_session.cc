@@ -95,6 +95,7 @@ void Worker::happened(const wire::Event &event) {
         case wire::EventKind::Fenced:
         case wire::EventKind::Draining:
         case wire::EventKind::Shutdown:
+        case wire::EventKind::Refused:
             break;  // the next answer, or the end of the connection, says what to do
     }
 }
