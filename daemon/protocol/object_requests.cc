@@ -179,12 +179,15 @@ void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
     const Session *reader = &session;
     if (!session.worker()) {
         reader = sessions.at(engines.holder(session.uid, session.engine));
-        if (!reader || reader->state != SessionState::Attached) {
-            std::fill(bits.begin(), bits.end(), uint8_t{0});
-            ++tally.probes_without_worker;
-            reply(call, wire::ProbeReply{0, bits, wire::ProbeReason::NoWorkerAttached});
-            return;
-        }
+        if (reader && reader->state != SessionState::Attached)
+            reader = nullptr;
+    }
+    // A scheduler that knows its worker is not told what another one could read.
+    if (!reader || (request.worker && request.worker != reader->id)) {
+        std::fill(bits.begin(), bits.end(), uint8_t{0});
+        ++tally.probes_without_worker;
+        reply(call, wire::ProbeReply{0, bits, wire::ProbeReason::NoWorkerAttached});
+        return;
     }
     uint32_t prefix = directory.probe(reader->holder, ns, request.keys, request.manifest,
                                       request.stop_at_miss, bits);

@@ -113,6 +113,19 @@ int maru_client_info(maru_client *client, struct maru_client_info *info);
 int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms);
 
 /**
+ * maru_client_bind() - the worker that this client's probes ask for
+ * @session: maru_client_info.session of the worker, from now on; 0: whichever worker the engine has
+ *
+ * For a scheduler. Two lives of a worker need not be able to read the same; probes that name a
+ * session which is not the engine's attached worker find nothing. Calls that have begun may still
+ * ask for the one before.
+ * Thread safety: any thread. Blocking: never.
+ * Return: 0; -EINVAL; -EOWNERDEAD.
+ * Since: 0.1
+ */
+int maru_client_bind(maru_client *client, uint64_t session);
+
+/**
  * maru_client_has_capability() - does this marud have a capability?
  * @name: for example "cpu_storage_v1"
  *

@@ -126,6 +126,15 @@ int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms) {
     });
 }
 
+int maru_client_bind(maru_client *client, uint64_t session) {
+    return abi_guard([&]() -> int {
+        if (int bad = check(client, "client"))
+            return bad;
+        inside(client)->probe_for(session);
+        return 0;
+    });
+}
+
 int maru_client_has_capability(maru_client *client, const char *name) {
     return abi_guard([&]() -> int {
         if (int bad = check(client, "client"))

@@ -118,6 +118,9 @@ class Session final : public Transport::Listener {
     TimeNs commit_patience() const {
         return timeout_ms_.load(std::memory_order_relaxed) * kMillisecond;
     }
+    // The session that probes of this one ask for; 0: marud decides.
+    wire::Id probed_worker() const { return probed_worker_.load(std::memory_order_relaxed); }
+    void probe_for(wire::Id worker) { probed_worker_.store(worker, std::memory_order_relaxed); }
     // Of blocking calls, from now on.
     void set_timeout(uint32_t ms) { timeout_ms_.store(ms, std::memory_order_relaxed); }
 
@@ -187,6 +190,7 @@ class Session final : public Transport::Listener {
 
     std::mutex mutex_;
     const SessionOptions options_;
+    std::atomic<wire::Id> probed_worker_ = 0;
     std::atomic<uint32_t> timeout_ms_;  // options_.timeout_ms, unless it was set later
     wire::Token token_{};
 

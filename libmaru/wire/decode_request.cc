@@ -109,6 +109,7 @@ bool decode(FieldReader &f, schema::Manifest::Reader in, Manifest *ret) {
 bool decode(FieldReader &f, schema::Probe::Reader in, ProbeRequest *ret) {
     ret->namespace_id = in.getNamespaceId();
     ret->stop_at_miss = in.getStopAtMiss();
+    ret->worker = in.getWorker();
     return f.records("keys", in.getKeys(), kMaxProbeKeys, &ret->keys) &&
            decode(f, in.getManifest(), &ret->manifest) &&
            f.count("keys times objects of the manifest", ret->keys.size() * ret->manifest.objects(),

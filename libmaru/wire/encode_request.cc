@@ -128,6 +128,7 @@ struct BodyEncoder {
         to.setKeys(record_bytes(in.keys));
         put_manifest(in.manifest, to.initManifest());
         to.setStopAtMiss(in.stop_at_miss);
+        to.setWorker(in.worker);
     }
     void operator()(const AcquireRequest &in) {
         auto to = out.initAcquire();

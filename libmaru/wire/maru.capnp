@@ -220,11 +220,13 @@ struct Manifest {
 }
 
 struct Probe {
-  # Which of these chunks could this session read now? Promises nothing, takes no lease.
+  # Which of these chunks could this session read now? Promises nothing, takes no lease. A scheduler
+  # asks for the attached worker of its engine.
   namespaceId @0 :UInt64;
   keys @1 :Data;         # Digest, in prefix order; at most 2048; times objects at most 65536
   manifest @2 :Manifest;
   stopAtMiss @3 :Bool;   # only the prefix counts: bits after the first miss are 0
+  worker @4 :UInt64;     # 0, or the session that must be the one asked for: else all are misses
 }
 
 struct Acquire {

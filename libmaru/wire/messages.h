@@ -231,6 +231,7 @@ struct ProbeRequest {
     std::span<const Digest> keys;  // in prefix order
     Manifest manifest;
     bool stop_at_miss = false;  // only the prefix counts: bits after the first miss are 0
+    Id worker = 0;  // the session that must be the one asked for, else NoWorkerAttached; 0: any
 };
 // One lease per Ok result, each to be released once. All objects of a key or none of them. Items
 // that would pass Limits.leases are Quota. keys x manifest.objects() at most kMaxBatchItems.

@@ -120,6 +120,7 @@ static void null_handles_are_named(void) {
     assert_int_equal(maru_client_info(NULL, &client_info), -EINVAL);
     assert_message("client");
     assert_int_equal(maru_client_set_timeout(NULL, 1), -EINVAL);
+    assert_int_equal(maru_client_bind(NULL, 1), -EINVAL);
     assert_int_equal(maru_client_has_capability(NULL, "x"), -EINVAL);
     assert_int_equal(maru_namespace_open(NULL, "x", &ns), -EINVAL);
     assert_int_equal(maru_client_describe(NULL, NULL, &schema), -EINVAL);

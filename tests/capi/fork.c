@@ -37,6 +37,7 @@ static int refused_everywhere(struct worker *worker, maru_queue *queue, maru_lea
     REFUSED(1, maru_client_info(worker->client, &client_info));
     REFUSED(2, maru_client_close(worker->client));
     REFUSED(3, maru_client_set_timeout(worker->client, 50));
+    REFUSED(3, maru_client_bind(worker->client, 1));
     REFUSED(3, maru_client_has_capability(worker->client, "x"));
     REFUSED(4, maru_namespace_open(worker->client, "x", &ns));
     REFUSED(5, maru_client_describe(worker->client, worker->ns, &schema));

@@ -117,6 +117,10 @@ API int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms) {
     (void)timeout_ms;
     return check(client);
 }
+API int maru_client_bind(maru_client *client, uint64_t session) {
+    (void)session;
+    return check(client);
+}
 API int maru_client_has_capability(maru_client *client, const char *name) {
     return check(client) < 0 ? -EOWNERDEAD : strcmp(name, "cpu_storage_v1") == 0;
 }

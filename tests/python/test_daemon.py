@@ -28,6 +28,9 @@ class DaemonTest(MaruTest):
         scheduler = self.client(engine, role="scheduler")
         asked = scheduler.namespace("shared text")
         self.assertEqual(list(asked.probe(digests).hits), [True, False])
+        for session, found in ((scheduler, 0), (worker, 1), (None, 1)):
+            scheduler.bind(session.info().session if session else 0)
+            self.assertEqual(asked.probe(digests).prefix, found)
         with self.assertRaises(maru.MaruAccess) as caught:
             scheduler.pool(MIB)
         self.assertTrue(caught.exception.strerror)

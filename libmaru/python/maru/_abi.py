@@ -229,6 +229,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "maru_client_close": (c_int, [_client_p]),
     "maru_client_info": (c_int, [_client_p, POINTER(maru_client_info)]),
     "maru_client_set_timeout": (c_int, [_client_p, c_uint32]),
+    "maru_client_bind": (c_int, [_client_p, c_uint64]),
     "maru_client_has_capability": (c_int, [_client_p, c_char_p]),
     "maru_namespace_open": (c_int, [_client_p, c_char_p, POINTER(_namespace_p)]),
     "maru_client_describe": (c_int, [_client_p, _namespace_p, POINTER(maru_schema)]),

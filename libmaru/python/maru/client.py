@@ -14,7 +14,7 @@ from ._handles import ClientHandle, Handle, NotPicklable, abandon, close_abandon
 from ._sentinel import sentinel
 from .async_queue import Queue, open_queue
 from .errors import MaruError, last_error
-from .keys import text_bytes, uint32
+from .keys import text_bytes, uint32, uint64
 from .objects import Namespace
 from .pool import HUGE_PAGES, MEDIA, NUMA, Pool, option
 
@@ -140,6 +140,16 @@ class Client(NotPicklable):
         timeout = uint32(timeout_ms, "timeout_ms")
         with self._handle as client:
             self._handle.check(self._handle.library.maru_client_set_timeout(client, timeout))
+
+    def bind(self, session: int) -> None:
+        """Let probes ask for the worker with this session id (info().session) only; 0 is any worker.
+
+        For a scheduler: while the engine's attached worker is another one, they find nothing.
+        Never blocks.
+        """
+        worker = uint64(session, "session")
+        with self._handle as client:
+            self._handle.check(self._handle.library.maru_client_bind(client, worker))
 
     def has_capability(self, name: str) -> bool:
         """Does this marud have the capability @name, such as "cpu_storage_v1"? Never blocks."""

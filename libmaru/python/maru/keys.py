@@ -171,6 +171,12 @@ def uint32(value: int, name: str, least: int = 0) -> int:
     return value
 
 
+def uint64(value: int, name: str) -> int:
+    if not 0 <= value <= 0xFFFFFFFFFFFFFFFF:
+        raise ValueError(f"{name} is {value}: must be from 0 to 18446744073709551615")
+    return value
+
+
 def key_array(keys: Keys) -> Any:
     """@keys as the array of struct maru_key that C takes."""
     if isinstance(keys, (str, bytes, bytearray)):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import maru
 
@@ -38,6 +38,7 @@ PING = maru.Digests(bytes(maru.DIGEST_BYTES))
 
 
 class SchedulerSession(NamedTuple):
+    client: maru.Client
     namespace: maru.Namespace
     probe_keys: int
 
@@ -58,6 +59,8 @@ class SchedulerSide:
         self._chunk = settings.chunk_tokens(block_tokens)
         self._per_chunk = self._chunk // block_tokens
         self._text: Optional[str] = None  # of the namespace; None until the worker has said it
+        self._worker = 0  # its session with marud; 0: it has none
+        self._asked_for: Tuple[Optional[SchedulerSession], int] = (None, 0)
         self._requests: Dict[str, RequestRecord] = {}
         self._leaving: List[RequestRecord] = []  # finished, and perhaps in the step that runs
         self._promised: List[RequestRecord] = []  # that load in the step that is being made
@@ -82,13 +85,15 @@ class SchedulerSide:
         if self._text is None:
             return None
         namespace = client.namespace(self._text)
-        return SchedulerSession(namespace, min(client.info().probe_keys_max, MAX_PROBE_KEYS))
+        return SchedulerSession(client, namespace, min(client.info().probe_keys_max, MAX_PROBE_KEYS))
 
     def bind(self, handshake: Handshake, in_step: bool = False) -> None:
-        """What the worker's KV is called. A text once taken stays: the layout does not change.
+        """What the worker's KV is called, and its session, which probes name.
 
+        A text once taken stays: the layout does not change. The session may be another one later.
         @in_step: do not wait for marud here.
         """
+        self._worker = handshake.session
         if self._text is not None:
             return
         if handshake.chunk_tokens != self._chunk or handshake.block_tokens != self._block:
@@ -165,6 +170,8 @@ class SchedulerSide:
             return "failed_load"
         if self._text is None or not self.garbage.can_evict:
             return "unbound"
+        if not self._worker:  # whose replicas could be asked about
+            return "disconnected"
         if self._reset != self._reset_done:
             return "absent"
         return ""
@@ -196,6 +203,9 @@ class SchedulerSide:
             self._miss(record, "deadline")
             return -1
         try:
+            if self._asked_for[0] is not session or self._asked_for[1] != self._worker:
+                session.client.bind(self._worker)
+                self._asked_for = (session, self._worker)
             if self._spent:  # what other requests of this step have used up
                 self._shortened = True
                 self.link.set_timeout(max(1, int(budget * 1e3)))

@@ -126,14 +126,14 @@ class WorkerSide:
     def handshake(self) -> Optional[Handshake]:
         if self._layout is None:
             return None
-        session = self.link.current
         return Handshake(
-            self._text,
-            self._chunk,
-            self._block,
-            self._layout.block_bytes,
-            session.id if session is not None else 0,
+            self._text, self._chunk, self._block, self._layout.block_bytes, self._session_id()
         )
+
+    def _session_id(self) -> int:
+        """As marud knows it now: a marud that lost its records gives another."""
+        info = self.link.info() if self.link.current is not None else None
+        return info.session if info is not None else 0
 
     # ---- one step ----------------------------------------------------------------------------------
 
@@ -342,8 +342,7 @@ class WorkerSide:
         return bad
 
     def report(self) -> Optional[WorkerReport]:
-        session = self.link.current
-        state = (session.id if session is not None else 0, self._reset_done)
+        state = (self._session_id(), self._reset_done)
         if state == self._told and not self._damaged:
             return None
         self._told = state

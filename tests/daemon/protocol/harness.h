@@ -300,6 +300,7 @@ struct Client {
     Peer peer;
     ConnectionId connection = 0;
     uint32_t epoch = 0;
+    wire::Id session = 0;  // of the last open that was not refused
     uint64_t next_id = 1;
     uint64_t acknowledged = 0;
 
@@ -329,7 +330,10 @@ struct Client {
     Answer open(uint8_t secret, std::string_view engine, wire::Role role = wire::Role::Worker) {
         if (!connection || !world.connections.contains(connection))
             hello();
-        return call(wire::OpenSessionRequest{token(secret), role, engine});
+        Answer answer = call(wire::OpenSessionRequest{token(secret), role, engine});
+        if (const auto *opened = std::get_if<wire::SessionReply>(&answer.body))
+            session = opened->session;
+        return answer;
     }
     Answer attach(uint8_t secret, std::string_view engine, uint64_t lowest_unanswered = 0,
                   wire::Role role = wire::Role::Worker) {

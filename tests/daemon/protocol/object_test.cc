@@ -275,6 +275,36 @@ TEST_F(ObjectTest, ASchedulerProbesForTheAttachedWorkerOfItsEngineAndUid) {
     EXPECT_EQ(probe(scheduler), std::pair(1u, wire::ProbeReason::None));
 }
 
+TEST_F(ObjectTest, AProbeThatNamesAWorkerIsAnsweredForThatOneAlone) {
+    Client scheduler(world, world.peer(1000, 20));
+    scheduler.open(2, "a", wire::Role::Scheduler);
+    worker.commit_one(ns, 1, item(1, 0, 1));
+    std::vector<wire::Digest> keys = {digest(1)};
+    auto probe = [&](Client &who, wire::Id named) {
+        Answer answer = who.call(wire::ProbeRequest{who.name("model"), keys, {}, false, named});
+        auto reply = answer.as<wire::ProbeReply>();
+        EXPECT_EQ(answer.bitmap, std::vector<uint8_t>{uint8_t(reply.prefix ? 1 : 0)});
+        return std::pair(reply.prefix, reply.reason);
+    };
+    const auto hit = std::pair(1u, wire::ProbeReason::None);
+    const auto miss = std::pair(0u, wire::ProbeReason::NoWorkerAttached);
+    EXPECT_EQ(probe(scheduler, 0), hit);
+    EXPECT_EQ(probe(scheduler, worker.session), hit);
+    EXPECT_EQ(probe(scheduler, scheduler.session), miss);
+    EXPECT_EQ(probe(scheduler, worker.session + 99), miss);
+    EXPECT_EQ(probe(worker, worker.session), hit);
+    EXPECT_EQ(probe(worker, scheduler.session), miss);
+    // Another life of the worker is another worker, whatever it has.
+    worker.vanish();
+    Client next(world, world.peer(1000, 11));
+    next.open(3, "a");
+    wire::Id theirs = next.name("model");
+    next.describe(theirs);
+    next.commit_one(theirs, 1, Client::item(next.pool(4), 1, 0, 1));
+    EXPECT_EQ(probe(scheduler, worker.session), miss);
+    EXPECT_EQ(probe(scheduler, next.session), hit);
+}
+
 TEST_F(ObjectTest, APrivateCopyIsNoHitForAnotherAndSuppressesNothing) {
     Client other(world, world.peer(1000, 11));
     other.open(2, "b");

@@ -243,6 +243,7 @@ struct Forked {
         return {
             {"maru_client_info", [=] { return maru_client_info(c, &client_info); }},
             {"maru_client_set_timeout", [=] { return maru_client_set_timeout(c, 50); }},
+            {"maru_client_bind", [=] { return maru_client_bind(c, 1); }},
             {"maru_client_has_capability", [=] { return maru_client_has_capability(c, "x"); }},
             {"maru_client_describe", [=] { return maru_client_describe(c, n, &schema); }},
             {"maru_client_close", [=] { return maru_client_close(c); }},

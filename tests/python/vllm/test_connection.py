@@ -208,6 +208,28 @@ class Connection(VllmTest):
         engine.pool.reset()
         self.assertEqual(self.run_prompt(engine, prompt), 32)
 
+    def test_probes_ask_for_the_workers_session_alone(self):
+        engine = self.engine()
+        prompt = list(range(33))
+        self.run_prompt(engine, prompt)
+        scheduler, worker = engine.scheduler._scheduler, engine.worker._worker
+        own = worker.link.info().session
+        for named, tokens in ((own + 99, 0), (0, 0), (own, 32)):
+            engine.pool.reset()
+            scheduler._worker = named
+            request = self.request(prompt)
+            matched, _ = engine.scheduler.get_num_new_matched_tokens(request, 0)
+            self.assertEqual(matched, tokens, named)
+            scheduler.finished(request.request_id)
+        # Another session of the worker is told in its next step.
+        worker.link.lost(worker.link.current)
+        self.eventually(lambda: worker.link.current is not None, "no new session")
+        self.run_prompt(engine, list(range(100, 133)))
+        self.assertNotEqual(scheduler._worker, own)
+        self.assertEqual(scheduler._worker, worker.link.info().session)
+        engine.pool.reset()
+        self.assertEqual(self.run_prompt(engine, list(range(100, 133))), 32)
+
     def test_nothing_is_asked_before_the_worker_is_known(self):
         engine = self.engine(start=False)
         engine.start()
