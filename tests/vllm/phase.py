@@ -65,23 +65,42 @@ class Engine:
         self.llm = LLM(**options)
 
     def generate(self, *prompts, tokens=24, salt=None, **sampling):
-        from vllm import SamplingParams
-
         asked = [
             {"prompt_token_ids": ids, **({"cache_salt": salt} if salt else {})} for ids in prompts
         ]
-        outputs = self.llm.generate(
-            asked,
-            SamplingParams(
-                temperature=0,
-                max_tokens=tokens,
-                ignore_eos=True,
-                detokenize=False,
-                logprobs=5,
-                **sampling,
-            ),
-            use_tqdm=False,
+        outputs = self.llm.generate(asked, self.params(tokens, **sampling), use_tqdm=False)
+        return self.seen(outputs)
+
+    def generate_by_steps(self, ids, after_tokens, event, tokens=24):
+        """One prompt; @event() is called once that many tokens have come out."""
+        core = self.llm.llm_engine
+        core.add_request("stepped", {"prompt_token_ids": ids}, self.params(tokens))
+        last = None
+        while core.has_unfinished_requests():
+            for last in core.step():
+                if event and len(last.outputs[0].token_ids) >= after_tokens:
+                    event()
+                    event = None
+        assert event is None, "it ended before the event"
+        return self.seen([last])
+
+    @staticmethod
+    def params(tokens, **sampling):
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=0,
+            max_tokens=tokens,
+            ignore_eos=True,
+            detokenize=False,
+            logprobs=5,
+            output_kind=RequestOutputKind.CUMULATIVE,
+            **sampling,
         )
+
+    @staticmethod
+    def seen(outputs):
         seen = [
             {
                 "tokens": list(output.outputs[0].token_ids),
@@ -253,7 +272,7 @@ def marud_killed(spec):
     seen["without"] = engine.generate(prompt())
     seen["without_s"] = time.monotonic() - started
     print("restart", flush=True)
-    sys.stdin.readline()
+    marud = int(sys.stdin.readline())
     deadline = time.monotonic() + 60
     while True:  # it is found again without a restart of the engine
         engine.forget_local()
@@ -261,6 +280,11 @@ def marud_killed(spec):
         if seen["back"]["cached"] == 192 or time.monotonic() > deadline:
             break
         time.sleep(0.2)
+    seen["during"] = engine.generate_by_steps(
+        prompt(209, 5), 6, lambda: os.kill(marud, signal.SIGKILL)
+    )
+    engine.forget_local()
+    seen["after"] = engine.generate(prompt(209, 5))
     seen["metrics"] = engine.metrics()
     return seen
 

@@ -87,8 +87,7 @@ def run_phase(name, spec, restart=None, check=True, **more):
                     if line.strip() == "restart" and restart == "SIGKILL":
                         process.kill()
                     elif line.strip() == "restart":
-                        restart()
-                        process.stdin.write("\n")
+                        process.stdin.write(f"{restart() or ''}\n")
                         process.stdin.flush()
                 process.stdout.close()
             process.stdin.close()
@@ -238,7 +237,7 @@ class Faults(VllmTest):
         self.assertSame(seen["full"], wanted["a"]["full"], 0)
         self.assertNotEqual(seen["flip0"]["tokens"], wanted["a"]["full"]["tokens"])
 
-    def test_marud_killed_between_probe_and_load_and_started_again(self):
+    def test_marud_killed_between_probe_and_load_and_during_generation(self):
         seen = self.phase(
             "marud_killed",
             self.extra(deadline_ms=200),
@@ -249,11 +248,14 @@ class Faults(VllmTest):
         self.assertSame(seen["killed"], wanted["a"]["full"])
         self.assertSame(seen["without"], wanted["a"]["full"], 0)
         self.assertSame(seen["back"], wanted["a"]["hit"], 192)
+        self.assertSame(seen["during"], wanted["b"]["full"], 0)
+        self.assertSame(seen["after"], wanted["b"]["full"], 0)
 
     def start_again(self):
         self.daemon._process.wait(timeout=30)
         self.daemon._process = None
         self.daemon.start()
+        return self.daemon.pid
 
     def test_the_policy_fail_is_refused_at_the_start(self):
         for several in ("0", "1"):
