@@ -262,6 +262,7 @@ struct Forked {
              [=] { return maru_load(n, &digest, 1, nullptr, 0, &target, 1, nullptr); }},
             {"maru_retire", [=] { return maru_retire(n, &key, 1, nullptr); }},
             {"maru_lease_release", [this] { return maru_lease_release(&lease, 1); }},
+            {"maru_cuda_register", [=] { return maru_cuda_register(p, 0, 4096, 4096, 0); }},
             {"maru_queue_open", [=] { return maru_queue_open(c, &other); }},
             {"maru_queue_fd", [=] { return maru_queue_fd(q); }},
             {"maru_queue_reap", [=] { return maru_queue_reap(q, &completion, 1, 100); }},
@@ -286,9 +287,10 @@ struct Forked {
 
 // Those without a handle: nothing of the parent is in them.
 const std::set<std::string> kWithoutHandle = {
-    "maru_client_open",  "maru_copy_in",        "maru_copy_out", "maru_digest_format",
-    "maru_digest_parse", "maru_error_name",     "maru_gather",   "maru_scatter",
-    "maru_last_error",   "maru_prefix_digests", "maru_version",
+    "maru_client_open",    "maru_copy_in",   "maru_copy_out",      "maru_cuda_gather",
+    "maru_cuda_scatter",   "maru_cuda_wait", "maru_digest_format", "maru_digest_parse",
+    "maru_error_name",     "maru_gather",    "maru_scatter",       "maru_last_error",
+    "maru_prefix_digests", "maru_version",
 };
 
 TEST(KnownFailures, A18_AForkedChildIsRefusedEverywhereAndDisturbsNothing) {
