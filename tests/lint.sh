@@ -25,7 +25,7 @@ done
 if command -v clang-format >/dev/null; then
     mapfile -t sources < <(git ls-files '*.cc' '*.c' '*.h')
     if ! clang-format --dry-run -Werror "${sources[@]}" 2>.lint.log; then
-        grep -o '^[^:]*' .lint.log | sort -u | sed 's/^/lint: not formatted: /'
+        sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: error.*/lint: not formatted: \1/p' .lint.log | sort -u
         failed=1
     fi
     rm -f .lint.log

@@ -107,7 +107,10 @@ void ProbeOp::next(wire::RequestBody &body, Part &part) {
     uint32_t most = std::min(session_.transport().limits().probe_keys,
                              wire::kMaxProbeObjects / manifest_.objects());
     take(std::max(most, 1u), part);
-    body = wire::ProbeRequest{ns_->id, {keys_ + part.first, part.count}, manifest_, prefix_only_,
+    body = wire::ProbeRequest{ns_->id,
+                              {keys_ + part.first, part.count},
+                              manifest_,
+                              prefix_only_,
                               session_.probed_worker()};
 }
 
