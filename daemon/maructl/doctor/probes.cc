@@ -93,7 +93,7 @@ int try_peer_pidfd() {
     int fd = -1;
     socklen_t length = sizeof fd;
     const int failed = result(::getsockopt(one.get(), SOL_SOCKET, SO_PEERPIDFD, &fd, &length));
-    UniqueFd{fd};
+    const UniqueFd pidfd(fd);
     return failed;
 }
 
