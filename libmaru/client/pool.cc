@@ -102,10 +102,9 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
         opened = pool->populator_->start();
     }
     if (!opened) {
-        const Error error = opened.error();
         // Best effort: what marud does not hear now it hears when the session ends.
         (void)close(*pool, Close::Forced, session.call_deadline());
-        return Error{error.code, "open pool: " + error.message};
+        return Error{opened.error().code, "open pool: " + opened.error().message};
     }
     if (options.wait_populated)
         (void)pool->populator_->wait(std::chrono::milliseconds(INT32_MAX));
