@@ -73,7 +73,8 @@ class FakeGpuTest(support.MaruTest):
         self.assertEqual(memory.layers[0][BLOCK], 1)
 
     def test_a_gpu_that_fails_is_an_error_and_the_reservation_is_still_there(self):
-        paged = Memory().paged(device=0)
+        memory = Memory()  # the addresses are those of its layers
+        paged = memory.paged(device=0)
         _, pool, _ = self.worker(length=paged.object_bytes(2))
         made = pool.reserve_batch(paged.object_bytes(2), 1)
         with self.assertRaises(maru.MaruError) as caught:
