@@ -177,11 +177,12 @@ void resolve_config(ParsedConfig &parsed, const std::string &file, uint64_t memo
         return;  // values that were refused would only cause more complaints
     check_not_above(parsed, file, "cpu", "uid_bytes", "cpu", "host_bytes");
     check_not_above(parsed, file, "cpu", "worker_bytes", "cpu", "uid_bytes");
-    const Setting *segment = find_setting("cpu", "segment_bytes");
-    if (config.segment_bytes % 4096 != 0)
-        parsed.errors.push_back(place(file, parsed.lines[index_of(*segment)]) +
-                                "cpu.segment_bytes (" + std::to_string(config.segment_bytes) +
-                                ") is not a multiple of 4096");
+    for (const char *name : {"segment_bytes", "host_segment_bytes"}) {
+        const Setting *segment = find_setting("cpu", name);
+        if (uint64_t bytes = config.*segment->number; bytes % 4096 != 0)
+            parsed.errors.push_back(place(file, parsed.lines[index_of(*segment)]) + "cpu." + name +
+                                    " (" + std::to_string(bytes) + ") is not a multiple of 4096");
+    }
     if (config.heartbeat_ns > config.timeout_ns / 2) {
         const Setting *beat = find_setting("sessions", "heartbeat");
         const Setting *timeout = find_setting("sessions", "timeout");

@@ -38,6 +38,7 @@ struct Config {
     uint64_t uid_bytes = 0;     // 0 until resolved: host_bytes
     uint64_t worker_bytes = 0;  // 0 until resolved: uid_bytes
     uint64_t segment_bytes = 0;
+    uint64_t host_segment_bytes = 0;  // of pools of scope host
     // [limits]
     uint64_t namespaces = 0;
     uint64_t namespaces_per_uid = 0;

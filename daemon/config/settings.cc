@@ -79,6 +79,12 @@ constexpr Setting kSettings[] = {
         kGiB, !kAuto, !kReload,
         "A pool is made of segments of this size, a multiple of 4 KiB (of 2 MiB for huge pages).\n"
         "A segment is created, proven unused and given back as a whole."),
+    number(
+        "cpu", "host_segment_bytes", SettingType::Size, &Config::host_segment_bytes, "64MiB",
+        64 * kKiB, kGiB, !kAuto, !kReload,
+        "The same for pools of scope host, whose segments are charged as they fill. marud\n"
+        "keeps them for the user's next engine when a worker ends, and a kept segment gives its\n"
+        "memory back only as a whole, so they are small."),
 
     number("limits", "namespaces", SettingType::Count, &Config::namespaces, "4096", 1, 1'000'000,
            !kAuto, !kReload, "Different namespaces that may be registered until marud restarts."),

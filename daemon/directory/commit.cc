@@ -54,7 +54,7 @@ CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
         return refused(Status::InvalidArgument);
     if (!pool.visible || pool.closing)
         return refused(Status::Unavailable);
-    const std::optional<PageMap::Range> range = pool.pages.locate(item.offset, item.length);
+    const std::optional<PageMap::Range> range = pool.locate(item.offset, item.length);
     if (!range)
         return refused(Status::Conflict);
     const uint32_t object = impl.find_object(ns, item.key);
@@ -81,7 +81,7 @@ CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
     Pool &pool = *impl.pools[pool_index];
     if (!item.length || !item.generation)
         return refused(Status::InvalidArgument);
-    const std::optional<PageMap::Range> range = pool.pages.locate(item.offset, item.length);
+    const std::optional<PageMap::Range> range = pool.locate(item.offset, item.length);
     if (!range)
         return refused(Status::Conflict);
     const uint32_t object = impl.find_object(ns, item.key);
@@ -165,7 +165,7 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
 
     Pool &pool = *pools[pool_index];
     pool.pages.occupy(range, item.generation);
-    PoolRing::push_back(replicas, pool.first_replica, slot);
+    PoolRing::push_back(replicas, pool.first_replica[pool.segment_of(item.offset)], slot);
     ++pool.replicas;
     ++namespaces[objects[object].ns].replicas;
     if (replica.state == ReplicaState::Ready) {

@@ -37,6 +37,11 @@ std::string_view Directory::namespace_text(NamespaceIndex index) const {
     return namespace_exists(index) ? impl_->namespaces[index].text : std::string_view();
 }
 
+std::string_view Directory::namespace_format(NamespaceIndex index) const {
+    return namespace_exists(index) ? std::string_view(impl_->namespaces[index].format)
+                                   : std::string_view();
+}
+
 Status Directory::describe_namespace(NamespaceIndex index, uint64_t object_bytes,
                                      std::string_view format) {
     return impl_->namespaces.describe(index, object_bytes, format);

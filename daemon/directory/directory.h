@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ namespace maru {
 using NamespaceIndex = uint32_t;  // 1.. ; the low half of the wire id
 using PoolIndex = uint32_t;       // dense, reused; the wire id is PoolSpec::id
 using HolderIndex = uint32_t;     // a session slot of session/, dense, reused after drop_holder()
+inline constexpr PoolIndex kNoPool = UINT32_MAX;
 
 enum class ReplicaState : uint8_t { Free, Ready, Retiring };
 
@@ -35,6 +37,8 @@ struct PoolSpec {
     uint64_t capacity_bytes = 0;
     uint64_t segment_bytes = 0;  // the last segment may be shorter
     uint32_t page_bytes = 0;
+    // A part of the pool `id`: offsets are the whole pool's and begin here. 0: it is the whole.
+    uint64_t first_offset = 0;
 };
 
 struct DrainedReplica {  // RETIRING, and its last lease has ended: ask the owner to reclaim
@@ -63,6 +67,7 @@ class Directory {
     bool namespace_exists(NamespaceIndex index) const;
     uint32_t namespace_uid(NamespaceIndex index) const;  // UINT32_MAX: there is no such namespace
     std::string_view namespace_text(NamespaceIndex index) const;
+    std::string_view namespace_format(NamespaceIndex index) const;  // empty: not described
     // First describer sets size and format; a later one must agree (Incompatible). NotFound;
     // InvalidArgument (0 bytes); TooLarge (a format over kMaxNamespaceBytes).
     wire::Status describe_namespace(NamespaceIndex index, uint64_t object_bytes,
@@ -74,6 +79,15 @@ class Directory {
     // Hidden pools are never hits and refuse commits and acquires; charges and leases stay.
     void set_visible(PoolIndex pool, bool visible);
     void set_closing(PoolIndex pool, bool closing);  // refuses commits and acquires
+    // Of a segment that its worker has forgotten: its replicas go, commits may not lie in it.
+    void revoke_segment(PoolIndex pool, uint32_t segment);
+    // Adoption: what is READY or leased in the segment moves, under the same names, to a pool of its
+    // own that is visible and belongs to marud (owner 0); RETIRING ones without leases are freed.
+    // Nothing of that kind in it: kNoPool, and the segment is empty; a pool all the same if
+    // `even_empty`, for readers that are still to be told of.
+    PoolIndex adopt_segment(PoolIndex pool, uint32_t segment, bool even_empty = false);
+    // Whose pools of a scope beyond Worker `holder` may read: those of this domain; 0: of none.
+    void set_host_domain(HolderIndex holder, uint32_t domain);
     // Forgets pool and replicas. Only after proof, or when no replica is left.
     void remove_pool(PoolIndex pool);
     // What the directory knows: capacity, ready, ready_allocated, retiring, replicas, leases; and
@@ -97,8 +111,8 @@ class Directory {
     // RETIRING ones without leases come out of take_drained(): set_lease() first.
     wire::CommitResult republish(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item,
                                  bool retiring);
-    // Readable: READY, pool visible, not closing and of tier L1, and either of a scope beyond
-    // Worker or `reader`'s own. A manifest without objects, or with numbers past 2^32, is a miss.
+    // Readable: READY, pool visible, not closing and of tier L1, and either `reader`'s own or of a
+    // scope beyond Worker and of the reader's host domain. A manifest without objects, or with numbers past 2^32, is a miss.
     // Leading readable keys; bit i of `bitmap` (size (n+7)/8, zeroed here) for each readable key.
     uint32_t probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
                    const wire::Manifest &manifest, bool stop_at_miss,
@@ -130,10 +144,13 @@ class Directory {
     // `owner`: whose pool it must be in (Denied), or UINT32_MAX for marud itself.
     wire::Status retire(const wire::ReplicaName &name, HolderIndex owner);
     uint64_t retire_pool(PoolIndex pool);  // all of it; returns how many still have readers
+    // RETIRING replicas of the pool without leases come out of take_drained() (again).
+    void queue_drained(PoolIndex pool);
     // All replicas of an object (key), or of the namespace. fn(pool, name, has_readers)
     // for each that was READY; it must not call Directory. Returns how many.
     using RetireFn = std::function<void(PoolIndex, const wire::ReplicaName &, bool)>;
     uint64_t retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn);
+    uint64_t retire_segment(PoolIndex pool, uint32_t segment, const RetireFn &fn);
     // RETIRING without leases -> FREED: its pages may be committed again. Busy while readers live;
     // InvalidArgument for a READY one; Denied; and as for every name.
     wire::Status reclaim(const wire::ReplicaName &name, HolderIndex owner);
@@ -162,6 +179,10 @@ class Directory {
                            std::vector<ReplicaView> &out) const;  // next cursor, 0 at the end
     uint64_t list_leases(uint64_t cursor, uint32_t max, std::vector<LeaseView> &out) const;
     void find_object(NamespaceIndex ns, const wire::Key &key, std::vector<ReplicaView> &out) const;
+    // The replica of that name; nothing for any name that does not fit.
+    std::optional<ReplicaView> find_replica(const wire::ReplicaName &name) const;
+    // All of a pool, READY or not: fn must not call Directory.
+    void each_replica(PoolIndex pool, const std::function<void(const ReplicaView &)> &fn) const;
     struct NamespaceView {
         uint64_t objects = 0, replicas = 0, object_bytes = 0;
     };

@@ -46,6 +46,9 @@ struct Directory::Impl {
     uint32_t hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept;
     bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,
                    uint32_t shard, uint32_t part) const noexcept;
+    uint32_t host_domain(HolderIndex holder) const noexcept {
+        return holder < host_domains.size() ? host_domains[holder] : 0;
+    }
     bool may_read(HolderIndex reader, PoolIndex pool) const noexcept;  // by ownership and scope
     bool readable(HolderIndex reader, PoolIndex pool, ReplicaState state) const noexcept;
     uint32_t readable_of(HolderIndex reader, const directory::Object &object) const noexcept;
@@ -67,6 +70,7 @@ struct Directory::Impl {
                                const wire::CommitItem &item, const directory::PageMap::Range &range,
                                directory::ReplicaEvent event);
     void set_gate(PoolIndex pool);
+    void move_replica(uint32_t slot, PoolIndex to);
     uint32_t published(uint32_t object, PoolIndex pool, const wire::CommitItem &item) const;
     bool ready_in_domain(const directory::Object &object, PoolIndex pool) const;
 
@@ -100,6 +104,7 @@ struct Directory::Impl {
     std::vector<std::optional<directory::Pool>> pools;
     std::vector<directory::PoolGate> gates;  // beside pools
     std::vector<PoolIndex> free_pools;
+    std::vector<uint32_t> host_domains;  // by holder
     std::vector<uint32_t> drained;
 };
 

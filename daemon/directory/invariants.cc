@@ -90,8 +90,9 @@ std::string Directory::Impl::check_replicas() const {
             r = ObjectRing::next(replicas, object.first_replica, r);
         if (r != slot)
             return who + " is missing at its object";
-        const PageMap &pages = pools[replica.pool]->pages;
-        const std::optional<PageMap::Range> range = pages.locate(replica.offset, replica.length);
+        const Pool &pool = *pools[replica.pool];
+        const PageMap &pages = pool.pages;
+        const std::optional<PageMap::Range> range = pool.locate(replica.offset, replica.length);
         if (!range)
             return who + " lies outside its pool";
         if (!pages.is_used(*range))
@@ -125,21 +126,24 @@ std::string Directory::Impl::check_pools() const {
             return who + " and its gate differ";
         Pool recount(pool.spec);
         std::vector<std::pair<uint64_t, uint64_t>> ranges;
-        for (uint32_t slot = pool.first_replica; slot != kNone;
-             slot = PoolRing::next(replicas, pool.first_replica, slot)) {
-            const Replica &replica = replicas[slot];
-            if (replica.pool != index || replica.state == ReplicaState::Free)
-                return who + " has a replica that is not its own";
-            if (++recount.replicas > replicas.live())
-                return who + " has an endless ring of replicas";
-            recount.leases += replica.leases;
-            if (replica.state == ReplicaState::Ready) {
-                recount.ready_bytes += replica.length;
-                recount.ready_allocated_bytes += page_bytes_of(replica);
-            } else {
-                recount.retiring_bytes += page_bytes_of(replica);
+        for (uint32_t segment = 0; segment < pool.first_replica.size(); ++segment) {
+            const uint32_t head = pool.first_replica[segment];
+            for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(replicas, head, slot)) {
+                const Replica &replica = replicas[slot];
+                if (replica.pool != index || replica.state == ReplicaState::Free ||
+                    pool.segment_of(replica.offset) != segment)
+                    return who + " has a replica that is not its own";
+                if (++recount.replicas > replicas.live())
+                    return who + " has an endless ring of replicas";
+                recount.leases += replica.leases;
+                if (replica.state == ReplicaState::Ready) {
+                    recount.ready_bytes += replica.length;
+                    recount.ready_allocated_bytes += page_bytes_of(replica);
+                } else {
+                    recount.retiring_bytes += page_bytes_of(replica);
+                }
+                ranges.emplace_back(replica.offset, page_bytes_of(replica));
             }
-            ranges.emplace_back(replica.offset, page_bytes_of(replica));
         }
         if (recount.replicas != pool.replicas || recount.leases != pool.leases)
             return who + " counts its replicas or leases wrongly";

@@ -79,6 +79,24 @@ void Directory::find_object(NamespaceIndex ns, const wire::Key &key,
         out.push_back(impl.view_of(slot));
 }
 
+std::optional<Directory::ReplicaView> Directory::find_replica(const wire::ReplicaName &name) const {
+    const Impl::Named named = impl_->resolve(name);
+    if (named.status != wire::Status::Ok)
+        return std::nullopt;
+    return impl_->view_of(named.slot);
+}
+
+void Directory::each_replica(PoolIndex pool,
+                             const std::function<void(const ReplicaView &)> &fn) const {
+    const Impl &impl = *impl_;
+    if (!impl.pool_exists(pool))
+        return;
+    for (const uint32_t head : impl.pools[pool]->first_replica)
+        for (uint32_t slot = head; slot != kNone;
+             slot = directory::PoolRing::next(impl.replicas, head, slot))
+            fn(impl.view_of(slot));
+}
+
 Directory::NamespaceView Directory::namespace_view(NamespaceIndex index) const {
     NamespaceView view;
     if (!impl_->namespaces.contains(index))

@@ -27,7 +27,9 @@ bool same_digest(const wire::Digest &a, const wire::Digest &b) {
 
 bool Directory::Impl::may_read(HolderIndex reader, PoolIndex pool) const noexcept {
     const directory::PoolGate &gate = gates[pool];
-    return gate.shared || gate.owner == reader || MARU_MUTANT(ForeignPrivateHit);
+    if (gate.owner == reader || MARU_MUTANT(ForeignPrivateHit))
+        return true;
+    return gate.shared && gate.domain && gate.domain == host_domain(reader);
 }
 
 bool Directory::Impl::readable(HolderIndex reader, PoolIndex pool,

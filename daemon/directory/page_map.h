@@ -21,6 +21,7 @@ class PageMap {
     PageMap(uint64_t capacity_bytes, uint64_t segment_bytes, uint32_t page_bytes);
 
     void grant(uint32_t segment);
+    void revoke(uint32_t segment) { segments_[segment].granted = false; }
     uint32_t segment_count() const { return static_cast<uint32_t>(segments_.size()); }
 
     struct Range {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "daemon/directory/directory.h"
 #include "daemon/directory/page_map.h"
@@ -31,7 +33,7 @@ struct alignas(64) Replica {
     uint32_t object = kNone;
     PoolIndex pool = 0;
     uint32_t prev = kNone, next = kNone;            // of its object; next: the free list
-    uint32_t pool_prev = kNone, pool_next = kNone;  // of its pool
+    uint32_t pool_prev = kNone, pool_next = kNone;  // of its segment of its pool
     uint32_t first_lease = kNone;
     ReplicaState state = ReplicaState::Free;
     bool drained = false;  // queued for take_drained()
@@ -57,13 +59,22 @@ struct PoolGate {
 struct Pool {
     Pool(const PoolSpec &pool_spec)
         : spec(pool_spec),
-          pages(pool_spec.capacity_bytes, pool_spec.segment_bytes, pool_spec.page_bytes) {}
+          pages(pool_spec.capacity_bytes, pool_spec.segment_bytes, pool_spec.page_bytes),
+          first_replica(pages.segment_count(), kNone) {}
+
+    std::optional<PageMap::Range> locate(uint64_t offset, uint64_t length) const {
+        // One before the part wraps around to far behind it.
+        return pages.locate(offset - spec.first_offset, length);
+    }
+    uint32_t segment_of(uint64_t offset) const {
+        return static_cast<uint32_t>((offset - spec.first_offset) / spec.segment_bytes);
+    }
 
     PoolSpec spec;
     PageMap pages;
     bool visible = true;
     bool closing = false;
-    uint32_t first_replica = kNone;
+    std::vector<uint32_t> first_replica;  // a ring per segment: the unit of adoption
     uint64_t replicas = 0;
     uint64_t leases = 0;
     uint64_t ready_bytes = 0;            // logical

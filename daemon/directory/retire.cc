@@ -49,12 +49,11 @@ void Directory::Impl::forget(uint32_t slot, ReplicaEvent event) {
         pool.retiring_bytes -= page_bytes_of(replica);
     }
     pool.leases -= leases.end_all(slot);
-    if (const std::optional<PageMap::Range> range =
-            pool.pages.locate(replica.offset, replica.length))
+    if (const std::optional<PageMap::Range> range = pool.locate(replica.offset, replica.length))
         pool.pages.release(*range);
     directory::transition(replica.state, event);
     replica.drained = false;
-    PoolRing::remove(replicas, pool.first_replica, slot);
+    PoolRing::remove(replicas, pool.first_replica[pool.segment_of(replica.offset)], slot);
     --pool.replicas;
     --namespaces[object.ns].replicas;
     ObjectRing::remove(replicas, object.first_replica, slot);
@@ -109,13 +108,39 @@ uint64_t Directory::retire_pool(PoolIndex pool_index) {
     if (!impl.pool_exists(pool_index))
         return 0;
     uint64_t read = 0;
-    const uint32_t head = impl.pools[pool_index]->first_replica;
-    for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(impl.replicas, head, slot)) {
-        if (impl.replicas[slot].state == ReplicaState::Ready)
-            impl.retire(slot);
-        read += impl.replicas[slot].leases != 0;
-    }
+    for (const uint32_t head : impl.pools[pool_index]->first_replica)
+        for (uint32_t slot = head; slot != kNone;
+             slot = PoolRing::next(impl.replicas, head, slot)) {
+            if (impl.replicas[slot].state == ReplicaState::Ready)
+                impl.retire(slot);
+            read += impl.replicas[slot].leases != 0;
+        }
     return read;
+}
+
+uint64_t Directory::retire_segment(PoolIndex pool_index, uint32_t segment, const RetireFn &fn) {
+    Impl &impl = *impl_;
+    if (!impl.pool_exists(pool_index) || segment >= impl.pools[pool_index]->first_replica.size())
+        return 0;
+    uint64_t retired = 0;
+    const uint32_t head = impl.pools[pool_index]->first_replica[segment];
+    for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(impl.replicas, head, slot)) {
+        if (impl.replicas[slot].state != ReplicaState::Ready)
+            continue;
+        impl.retire(slot);
+        ++retired;
+        fn(pool_index, impl.name_of(slot), impl.replicas[slot].leases != 0);
+    }
+    return retired;
+}
+
+void Directory::queue_drained(PoolIndex pool_index) {
+    Impl &impl = *impl_;
+    if (!impl.pool_exists(pool_index))
+        return;
+    for (const uint32_t head : impl.pools[pool_index]->first_replica)
+        for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(impl.replicas, head, slot))
+            impl.queue_if_drained(slot);
 }
 
 uint64_t Directory::retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn) {
@@ -147,8 +172,9 @@ void Directory::remove_pool(PoolIndex pool_index) {
     Impl &impl = *impl_;
     if (!impl.pool_exists(pool_index))
         return;
-    while (impl.pools[pool_index]->first_replica != kNone)
-        impl.forget(impl.pools[pool_index]->first_replica, ReplicaEvent::Remove);
+    for (const uint32_t &head : impl.pools[pool_index]->first_replica)
+        while (head != kNone)
+            impl.forget(head, ReplicaEvent::Remove);
     impl.pools[pool_index].reset();
     impl.gates[pool_index] = {};
     impl.free_pools.push_back(pool_index);

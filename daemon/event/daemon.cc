@@ -35,6 +35,23 @@ bool uses_epoch(const SessionRecord &record, uint32_t epoch) {
                        [&](const auto &pool) { return wire::id_epoch(pool.pool) == epoch; });
 }
 
+bool uses_epoch(const ObjectRecord &record, uint32_t epoch) {
+    wire::Id pool = std::visit(
+        [](const auto &fact) -> wire::Id {
+            using Fact = std::decay_t<decltype(fact)>;
+            if constexpr (std::is_same_v<Fact, RecordedNamespace>)
+                return 0;
+            else if constexpr (std::is_same_v<Fact, RecordedObject>)
+                return fact.item.pool;
+            else if constexpr (std::is_same_v<Fact, RecordedRetirement>)
+                return fact.pool;
+            else
+                return fact.segment.pool;
+        },
+        record);
+    return wire::id_epoch(pool) == epoch;
+}
+
 }  // namespace
 
 Daemon::Daemon(Setup setup, Arguments arguments)
@@ -144,12 +161,17 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
     auto loaded = store->load([this] { tick_progress(); });
     for (const std::string &problem : loaded.problems)
         journal_.log(3, problem, {{"MESSAGE_ID", message_id::kBadRecord}});
+    ObjectStore objects(setup_.runtime_directory + "/sessions", read_boot_id());
+    ObjectStore::Loaded shared = objects.load();
+    if (!shared.problem.empty())
+        journal_.log(3, shared.problem, {{"MESSAGE_ID", message_id::kBadRecord}});
+    auto used = [this](const auto &record) { return uses_epoch(record, epoch_); };
     do {
         epoch_ = random_epoch();
-    } while (std::any_of(loaded.records.begin(), loaded.records.end(),
-                         [this](const auto &record) { return uses_epoch(record, epoch_); }));
-    host_ = std::make_unique<Host>(loop_.get(), journal_, fdstore_, std::move(*store), options_,
-                                   [this] { reload(); });
+    } while (std::any_of(loaded.records.begin(), loaded.records.end(), used) ||
+             std::any_of(shared.records.begin(), shared.records.end(), used));
+    host_ = std::make_unique<Host>(loop_.get(), journal_, fdstore_, std::move(*store),
+                                   std::move(objects), options_, [this] { reload(); });
     ServiceConfig config = make_service_config(setup_.config);
     config.epoch = epoch_;
     config.fdstore = fdstore_.enabled();
@@ -157,8 +179,8 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
     service_ = std::make_unique<Service>(config, *host_, boottime_ns());
     if (auto started = host_->start(*service_); !started)
         return started;
-    if (auto restored =
-            host_->restore(loaded.records, std::move(stored), [this] { tick_progress(); });
+    if (auto restored = host_->restore(loaded.records, shared.records, std::move(stored),
+                                       [this] { tick_progress(); });
         !restored)
         return restored;
     if (!loaded.records.empty())

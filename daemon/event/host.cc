@@ -34,11 +34,12 @@ void arm(const EventSource &timer, uint64_t at_usec) {
 }  // namespace
 
 Host::Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
-           HostOptions options, std::function<void()> on_reload)
+           ObjectStore objects, HostOptions options, std::function<void()> on_reload)
     : loop_(loop),
       journal_(journal),
       fdstore_(fdstore),
       store_(std::move(store)),
+      objects_(std::move(objects)),
       options_(options),
       on_reload_(std::move(on_reload)),
       segments_(reaper_, fdstore_, *this),
@@ -105,6 +106,8 @@ void Host::end_turn() {
              processes_.sweep([this](ProcessId64 id) { return service_->watched(id); }))
             fdstore_.remove(pidfd_name(pid, start));
     }
+    if (objects_.wants_begin())
+        begin_object_record();
     set_timers();
     if (reload_wanted_) {
         reload_wanted_ = false;
@@ -297,6 +300,19 @@ void Host::remove_session(wire::Id session) {
     sweep_wanted_ = true;
 }
 
+void Host::record_objects(std::span<const ObjectRecord> records) {
+    if (auto added = objects_.append(records); !added)
+        journal_.log(3, "shared memory is not recorded, a restart of marud will know none of it: " +
+                            describe(added.error()));
+}
+
+// Between two turns Service is not in the middle of anything, so its tables are the whole truth.
+void Host::begin_object_record() {
+    if (auto begun = objects_.begin(service_->object_records()); !begun)
+        journal_.log(3,
+                     "the record of shared memory is not begun anew: " + describe(begun.error()));
+}
+
 void Host::reload() { reload_wanted_ = true; }
 
 void Host::log(int priority, std::string_view message, wire::Id session) {
@@ -319,10 +335,32 @@ void Host::close_fds(uint32_t uid, std::vector<UniqueFd> &fds) {
 
 // ---- start -------------------------------------------------------------------------------------
 
+// Adopted segments first: the record of a worker that died may still name them.
+void Host::restore_objects(std::span<const ObjectRecord> records,
+                           std::map<std::string, UniqueFd> &stored) {
+    std::vector<SegmentRef> held;
+    for (const RecordedAdoption &adopted : adoptions_in(records)) {
+        auto found = stored.find(segment_fd_name(adopted.segment));
+        if (found == stored.end())
+            continue;
+        AttachedDescriptor file = inspect_descriptor(found->second.get());
+        if (file.identity != adopted.identity || file.bytes != adopted.bytes ||
+            !sealed_against_writing(found->second.get()))
+            continue;
+        segments_.adopt(adopted.segment, std::move(found->second), adopted.uid, true);
+        held.push_back(adopted.segment);
+        stored.erase(found);
+    }
+    service_->restore_objects(records, held, now_);
+}
+
 Result<void> Host::restore(const std::vector<SessionRecord> &records,
+                           std::span<const ObjectRecord> objects,
                            std::map<std::string, UniqueFd> stored,
                            const std::function<void()> &progress) {
     Turn turn(*this);
+    restore_objects(objects, stored);
+    progress();
     for (const SessionRecord &record : records) {
         session_uids_[record.session] = record.uid;
         std::vector<SegmentRef> held;
@@ -370,6 +408,8 @@ Result<void> Host::restore(const std::vector<SessionRecord> &records,
         service_->restore(record, held, process, alive, now_);
         progress();
     }
+    service_->restored(now_);
+    begin_object_record();
     for (auto &[name, fd] : stored) {
         fdstore_.remove(name);
         reaper_.close(0, std::move(fd));

@@ -15,6 +15,7 @@
 #include "daemon/event/connection.h"
 #include "daemon/event/fdstore.h"
 #include "daemon/event/journal.h"
+#include "daemon/event/object_store.h"
 #include "daemon/event/process_watch.h"
 #include "daemon/event/reaper.h"
 #include "daemon/event/segments.h"
@@ -56,7 +57,7 @@ class Host final : public Effects, private SegmentFacts {
     static constexpr TimeNs kCloseGrace = 2'000'000'000;
 
     Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
-         HostOptions options, std::function<void()> on_reload);
+         ObjectStore objects, HostOptions options, std::function<void()> on_reload);
     ~Host() override;
 
     // `service` is made with this as its Effects, so it comes second; it must outlive the loop.
@@ -67,6 +68,7 @@ class Host final : public Effects, private SegmentFacts {
     // Fails where it cannot tell whether a recorded process lives: taken for dead, its memory would
     // be charged to nobody.
     Result<void> restore(const std::vector<SessionRecord> &records,
+                         std::span<const ObjectRecord> objects,
                          std::map<std::string, UniqueFd> stored,
                          const std::function<void()> &progress);
 
@@ -98,6 +100,7 @@ class Host final : public Effects, private SegmentFacts {
     void drop_segment(SegmentRef segment) override;
     Result<void> save_session(const SessionRecord &record) override;
     void remove_session(wire::Id session) override;
+    void record_objects(std::span<const ObjectRecord> records) override;
     void reload() override;
     void log(int priority, std::string_view message, wire::Id session) override;
 
@@ -122,6 +125,9 @@ class Host final : public Effects, private SegmentFacts {
     void begin_turn();
     void end_turn();
     void set_timers();
+    void begin_object_record();
+    void restore_objects(std::span<const ObjectRecord> records,
+                         std::map<std::string, UniqueFd> &stored);
     void process_exited(ProcessId64 process);
     void save_again();
     void log_record(int priority, const std::string &message, const SessionRecord &record);
@@ -164,6 +170,7 @@ class Host final : public Effects, private SegmentFacts {
     Journal &journal_;
     FdStore &fdstore_;  // these three are Daemon's and outlive this
     SessionStore store_;
+    ObjectStore objects_;
     HostOptions options_;
     std::function<void()> on_reload_;
     Service *service_ = nullptr;

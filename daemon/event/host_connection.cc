@@ -401,10 +401,19 @@ void Host::reply(ConnectionId to, const wire::Reply &reply, std::span<const Segm
     if (!frame)
         frame = refuse(wire::Status::Internal, frame.error().message);
     for (const SegmentRef &segment : segments) {
-        fds.emplace_back(::fcntl(segments_.fd(segment), F_DUPFD_CLOEXEC, 3));
-        if (fds.back())
+        UniqueFd fd;
+        if (std::holds_alternative<wire::ViewReply>(reply.body)) {
+            if (auto reader = open_for_reading(segments_.fd(segment)))
+                fd = std::move(*reader);
+            else
+                log_client(*client, 3, describe(reader.error()));
+        } else {
+            fd.reset(::fcntl(segments_.fd(segment), F_DUPFD_CLOEXEC, 3));
+        }
+        if (fd) {
+            fds.push_back(std::move(fd));
             continue;
-        fds.pop_back();
+        }
         close_fds(client->peer.uid, fds);
         frame = refuse(wire::Status::FdLimit, "marud has no descriptor left for this segment now");
         break;

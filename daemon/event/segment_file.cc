@@ -117,6 +117,11 @@ Result<void> seal_future_write(int fd) {
     return Error{code, "add F_SEAL_FUTURE_WRITE to a segment"};
 }
 
+bool sealed_against_writing(int fd) {
+    int seals = ::fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_WRITE);
+}
+
 WriteSeal try_seal_write(int fd) {
     if (::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0)
         return WriteSeal::Granted;
@@ -124,6 +129,17 @@ WriteSeal try_seal_write(int fd) {
         return WriteSeal::StillMapped;
     int seals = ::fcntl(fd, F_GET_SEALS);
     return seals >= 0 && (seals & F_SEAL_WRITE) ? WriteSeal::Granted : WriteSeal::Refused;
+}
+
+Result<UniqueFd> open_for_reading(int fd) {
+    int seals = ::fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE)))
+        return Error{EPERM, "open a segment for reading: it is not sealed against new writers"};
+    std::string path = "/proc/self/fd/" + std::to_string(fd);
+    UniqueFd reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!reader)
+        return Error{errno, "open a segment for reading through '" + path + "'"};
+    return reader;
 }
 
 AttachedDescriptor inspect_descriptor(int fd) {

@@ -32,7 +32,12 @@ Result<void> seal_future_write(int fd);
 // F_SEAL_WRITE succeeds only when no writable mapping and no page pin is left anywhere. Blocks up
 // to some 170 ms while pages are pinned.
 enum class WriteSeal { Granted, StillMapped, Refused };
+bool sealed_against_writing(int fd);  // F_SEAL_WRITE is there: nothing can ever write it
 WriteSeal try_seal_write(int fd);
+
+// Another open file of the same segment, for reading only; it cannot be mapped writable, nor can it
+// add a seal. EPERM: the segment is not sealed against new writers, so no reader may have it yet.
+Result<UniqueFd> open_for_reading(int fd);
 
 // What a descriptor from a client, or from the fd store, is. Seals are asked first because that
 // calls no file system; what has them is a memfd, so that fstat cannot hang. One that is not open

@@ -123,6 +123,7 @@ ServiceConfig make_service_config(const Config &config) {
     out.uid_cpu_bytes = config.uid_bytes;
     out.worker_cpu_bytes = config.worker_bytes;
     out.segment_bytes = config.segment_bytes;
+    out.host_segment_bytes = config.host_segment_bytes;
     out.session_timeout = static_cast<TimeNs>(config.timeout_ns);
     out.heartbeat_ms = narrow(config.heartbeat_ns / 1'000'000);
     out.spin_us = narrow(config.spin_us);

@@ -66,6 +66,7 @@ constexpr Column<SessionRow> kSession[] = {
 
 constexpr Column<PoolRow> kPool[] = {
     FIELD(PoolRow, Id, "pool", "POOL", r.pool),
+    FIELD(PoolRow, Signed, "segment", "SEGMENT", r.segment == UINT32_MAX ? -1 : int64_t{r.segment}),
     FIELD(PoolRow, Id, "session", nullptr, r.session),
     FIELD(PoolRow, Text, "engine", "ENGINE", r.engine),
     FIELD(PoolRow, Count, "uid", "UID", r.uid),
@@ -145,6 +146,9 @@ constexpr Column<StatusReply> kStatus[] = {
     FIELD(StatusReply, Flag, "draining", "draining", r.draining),
     FIELD(StatusReply, Flag, "admin", "you are admin", r.admin),
     FIELD(StatusReply, Text, "fdstore", "segments kept by", r.fdstore),
+    FIELD(StatusReply, Text, "adopted", "adopted", r.adopted),
+    FIELD(StatusReply, Count, "adopted_segments", "adopted segments", r.adopted_segments),
+    FIELD(StatusReply, Bytes, "adopted_bytes", "of bytes", r.adopted_bytes),
     FIELD(StatusReply, Count, "sessions", "sessions", r.sessions),
     FIELD(StatusReply, Count, "attached", "of them attached", r.attached),
     FIELD(StatusReply, Count, "pools", "pools", r.pools),

@@ -65,6 +65,23 @@ Result<void> set_count(CommandLine &line, std::string_view value) {
     return {};
 }
 
+Result<void> set_namespace(CommandLine &line, std::string_view value) {
+    if (value.empty())
+        return Error{0, "--namespace: empty, expected a namespace's id or full text"};
+    line.options.namespace_name = value;
+    return {};
+}
+
+Result<void> set_segment(CommandLine &line, std::string_view value) {
+    const size_t colon = value.rfind(':');
+    const auto pool = parse_id(value.substr(0, colon));
+    if (colon == value.npos || !pool || *pool == 0)
+        return Error{0, "--segment: '" + std::string(value) +
+                            "', expected POOL:N as 'maructl pool' prints them"};
+    line.options.segment_pool = *pool;
+    return set_number(value.substr(colon + 1), "--segment", UINT32_MAX - 1, &line.options.segment);
+}
+
 Result<void> set_help(CommandLine &line, std::string_view) {
     line.kind = CommandLine::Kind::Help;
     return {};
@@ -84,6 +101,8 @@ constexpr Option kOptions[] = {
     {"--engine", "ID", kEngine, "The engine that is asked about", set_engine},
     {"--uid", "N", kUid, "Whose engine or namespace it is", set_uid},
     {"--count", "N", kCount, "How many round trips to measure (2000)", set_count},
+    {"--namespace", "NAMESPACE", kNamespace, "Everything in this namespace", set_namespace},
+    {"--segment", "POOL:N", kSegment, "Everything in one segment of a shared pool", set_segment},
     {"--help", "", 0, "Print this, or what one command takes", set_help},
     {"--version", "", 0, "Print the version of maructl", set_version},
 };

@@ -25,6 +25,9 @@ struct Options {
     bool engine_given = false;
     uint32_t uid = UINT32_MAX;  // UINT32_MAX: the caller's
     uint32_t count = 2000;
+    std::string namespace_name;  // with --namespace; else empty
+    wire::Id segment_pool = 0;   // with --segment; else 0
+    uint32_t segment = 0;
     std::vector<std::string> arguments;
 };
 
@@ -40,7 +43,7 @@ struct Context {
     int fail(const Error &error) const;                  // kFailed
 };
 
-enum OptionBit : unsigned { kEngine = 1, kUid = 2, kCount = 4 };
+enum OptionBit : unsigned { kEngine = 1, kUid = 2, kCount = 4, kSegment = 8, kNamespace = 16 };
 
 struct Verb {
     std::string_view name;

@@ -20,7 +20,8 @@ constexpr Verb kVerbs[] = {
     {"usage", "[POOL]", 0, 1, 0, "Show the bytes of a pool, or of your uid", verb_usage},
     {"explain", "NAMESPACE OBJECT --engine ID", 2, 2, kEngine | kUid,
      "Tell why an engine can or cannot read an object (DIGEST[/SHARD[/PART]])", verb_explain},
-    {"retire", "NAMESPACE [OBJECT]", 1, 2, kUid, "Retire an object, or all of a namespace",
+    {"retire", "NAMESPACE [OBJECT] | --namespace NAMESPACE | --segment POOL:N", 0, 2,
+     kNamespace | kSegment | kUid, "Retire an object, or all of a namespace or of a shared segment",
      verb_retire},
     {"drain", "on|off", 1, 1, 0, "Admit no new sessions, pools and commits, or do so again",
      verb_drain},
@@ -128,9 +129,16 @@ int verb_explain(Context &context) {
 }
 
 int verb_retire(Context &context) {
+    const Options &options = context.options;
+    const bool segment = options.segment_pool != 0;
+    const int ways = segment + !options.namespace_name.empty() + !options.arguments.empty();
+    if (ways != 1)
+        return context.fail(kUsage, std::string("retire: ") +
+                                        (ways ? "only one is allowed of" : "argument is missing:") +
+                                        " NAMESPACE [OBJECT], --namespace and --segment");
     std::optional<wire::Key> key;
-    if (context.options.arguments.size() > 1) {
-        const auto parsed = parse_key(context.options.arguments[1]);
+    if (options.arguments.size() > 1) {
+        const auto parsed = parse_key(options.arguments[1]);
         if (!parsed)
             return context.fail(kUsage, parsed.error().message);
         key = *parsed;
@@ -139,10 +147,16 @@ int verb_retire(Context &context) {
     auto client = context.connect(&exit);
     if (!client)
         return exit;
-    const auto id = find_namespace(*client, context.options.arguments[0], context.options.uid);
-    if (!id)
-        return context.fail(id.error());
-    const auto reply = client->call_for<wire::CountReply>(wire::AdminRetireRequest{*id, key});
+    wire::RequestBody request = wire::RetireSegmentRequest{options.segment_pool, options.segment};
+    if (!segment) {
+        const auto id = find_namespace(
+            *client, options.arguments.empty() ? options.namespace_name : options.arguments[0],
+            options.uid);
+        if (!id)
+            return context.fail(id.error());
+        request = wire::AdminRetireRequest{*id, key};
+    }
+    const auto reply = client->call_for<wire::CountReply>(request);
     if (!reply)
         return context.fail(reply.error());
     if (context.options.json) {

@@ -31,7 +31,7 @@ wire::Usage Service::Impl::usage_of(const Pool &pool) const {
     wire::Usage usage = directory.pool_usage(pool.index);
     uint64_t known = usage.ready_allocated_bytes + usage.retiring_bytes;
     usage.capacity_bytes = pool.capacity_bytes;
-    usage.reserved_bytes = pool.charge.bytes();
+    usage.reserved_bytes = pool.charged_bytes();
     usage.allocated_bytes =
         std::max(known, std::min(pool.gauge.allocated_bytes, pool.capacity_bytes));
     usage.quarantined_bytes = std::min(pool.gauge.quarantined_bytes, usage.allocated_bytes - known);
@@ -45,6 +45,10 @@ wire::Usage Service::Impl::usage_of_uid(uint32_t uid, bool everybody) const {
     pools.each([&](const Pool &pool) {
         if (everybody || pool.owner->uid == uid)
             add(sum, usage_of(pool));
+    });
+    adopted_segments.each([&](const AdoptedSegment &segment) {
+        if (everybody || segment.uid == uid)
+            add(sum, usage_of(segment));
     });
     for (const Unproven &rest : unproven) {
         if (!everybody && rest.charge.uid() != uid)
@@ -60,7 +64,7 @@ uint64_t Service::Impl::unproven_bytes(uint32_t uid, bool everybody) const {
     uint64_t sum = 0;
     pools.each([&](const Pool &pool) {
         if (pool.state == PoolState::Orphaned && (everybody || pool.owner->uid == uid))
-            sum += pool.charge.bytes();
+            sum += pool.charged_bytes();
     });
     for (const Unproven &rest : unproven)
         if (everybody || rest.charge.uid() == uid)
@@ -85,8 +89,11 @@ metrics::ServiceGauges Service::Impl::gauges() const {
         ++out.pools[static_cast<size_t>(pool.state)];
         add(usage_at(pool), usage_of(pool));
     });
-    for (const Unproven &rest :
-         unproven) {  // CPU pools of a worker, as long as there are no others
+    const size_t host = metrics::placement_of(wire::Medium::Cpu, wire::Tier::L1, wire::Scope::Host);
+    adopted_segments.each(
+        [&](const AdoptedSegment &kept) { add(out.usage[host], usage_of(kept)); });
+    // Whatever scope they had: nobody reads them any more.
+    for (const Unproven &rest : unproven) {
         out.usage[0].reserved_bytes += rest.charge.bytes();
         out.usage[0].quarantined_bytes += rest.charge.bytes();
     }
@@ -108,16 +115,29 @@ void Service::Impl::on(Call &call, const wire::UsageRequest &request) {
         reply(call, wire::UsageReply{usage_of_uid(uid, false), config.uid_cpu_bytes});
         return;
     }
+    // What marud has adopted of a pool goes on under its id.
     const Pool *pool = pools.find(request.pool);
-    if (!pool) {
+    wire::Usage usage;
+    std::optional<uint32_t> uid;
+    if (pool) {
+        uid = pool->owner->uid;
+        usage = usage_of(*pool);
+    }
+    for (const AdoptedSegment *kept = adopted_segments.from({request.pool, 0});
+         kept && kept->ref.pool == request.pool;
+         kept = adopted_segments.from({request.pool, kept->ref.segment + 1})) {
+        uid = kept->uid;
+        add(usage, usage_of(*kept));
+    }
+    if (!uid) {
         refuse(call, wire::Status::NotFound, "no pool has that id");
         return;
     }
-    if (!may_see(call, pool->owner->uid)) {
+    if (!may_see(call, *uid)) {
         refuse(call, wire::Status::Denied, "that pool belongs to another uid");
         return;
     }
-    reply(call, wire::UsageReply{usage_of(*pool), pool->capacity_bytes});
+    reply(call, wire::UsageReply{usage, pool ? pool->capacity_bytes : usage.reserved_bytes});
 }
 
 void Service::Impl::on(Call &call, const wire::StatusRequest &) {
@@ -144,6 +164,13 @@ void Service::Impl::on(Call &call, const wire::StatusRequest &) {
     status.unproven_bytes = unproven_bytes(peer.uid, peer.admin);
     status.usage = usage_of_uid(peer.uid, peer.admin);
     status.fdstore = config.fdstore_name;
+    status.adopted = config.fdstore ? "kept" : "volatile";
+    adopted_segments.each([&](const AdoptedSegment &segment) {
+        if (!peer.admin && segment.uid != peer.uid)
+            return;
+        ++status.adopted_segments;
+        status.adopted_bytes += segment.charge.bytes();
+    });
     reply(call, status);
 }
 
@@ -169,14 +196,15 @@ void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {
             } while (cursor);
         }
         for (const Directory::ReplicaView &view : views) {
-            const Pool *pool = pools.at(view.pool);
-            if (view.state != ReplicaState::Ready || !pool || !may_see(call, pool->owner->uid))
+            auto keeper = keeper_of(view.pool);
+            if (view.state != ReplicaState::Ready || !keeper || !may_see(call, keeper->uid))
                 continue;
             wire::Status status = directory.retire(view.name, UINT32_MAX);
             if (status == wire::Status::Ok || status == wire::Status::Pending)
                 retired.push_back({view.pool, view.name, status == wire::Status::Pending});
         }
     }
+    record_retired(retired);
     wire::CountReply answer;
     answer.count = retired.size();
     tally.admin_retired += retired.size();
@@ -194,7 +222,7 @@ void Service::Impl::tell_owners(std::vector<RetiredReplica> &retired) {
     auto send = [&](const Session &owner, wire::EventKind kind) {
         bool there = owner.state == SessionState::Attached || owner.state == SessionState::Silent;
         if (there && !names.empty())
-            effects.event(owner.connection, {kind, names, {}});
+            event(owner.connection, {kind, names, {}});
         names.clear();
     };
     auto each_batch = [&](size_t begin, size_t end, const Session &owner, wire::EventKind kind) {
@@ -211,7 +239,17 @@ void Service::Impl::tell_owners(std::vector<RetiredReplica> &retired) {
         size_t unread = begin, end = begin;
         for (; end < retired.size() && retired[end].pool == index; ++end)
             unread += !retired[end].has_readers;
+        if (AdoptedSegment *kept = adopted_segments.at(index)) {
+            for (size_t i = begin; i < unread; ++i)
+                directory.reclaim(retired[i].name, UINT32_MAX);
+            drop_if_over(*kept);
+            begin = end;
+            continue;
+        }
         const Pool &pool = *pools.at(index);
+        // Reclaim waits for those who may be reading, like for those who are.
+        if (pool.shared() && unknown_readers(pool.owner->uid, pool.id))
+            unread = begin;
         if (pool.state == PoolState::Open) {
             each_batch(begin, end, *pool.owner, wire::EventKind::Retired);
             for (size_t i = begin; i < unread; ++i)
@@ -231,7 +269,7 @@ void Service::Impl::set_draining(bool enable) {
         return;
     for (const auto &[id, connection] : connections)
         if (connection.session)
-            effects.event(id, {wire::EventKind::Draining, {}, "marud is draining"});
+            event(id, {wire::EventKind::Draining, {}, "marud is draining"});
 }
 
 void Service::Impl::on(Call &call, const wire::DrainRequest &request) {

@@ -7,20 +7,29 @@
 namespace maru {
 
 // Empty: the worker may read it.
-std::string Service::Impl::why_not(const Pool &pool, const Directory::ReplicaView &view,
+std::string Service::Impl::why_not(const Directory::ReplicaView &view, uint32_t uid,
                                    const Session *target) const {
-    const Session &owner = *pool.owner;
     if (view.state == ReplicaState::Retiring)
         return "retiring: " + std::to_string(view.leases) +
                (view.leases ? " leases are left" : " leases are left, its owner may reclaim it");
+    if (const AdoptedSegment *kept = adopted_segments.at(view.pool))
+        return kept->uid != uid ? "adopted, for sessions of uid " + std::to_string(kept->uid)
+               : !target        ? "adopted; no worker of the engine is there to read it"
+                                : "";
+    const Pool &pool = *pools.at(view.pool);
+    const Session &owner = *pool.owner;
+    bool for_all = pool.shared() && owner.uid == uid && target;
     std::string ago = seconds_text(now - owner.state_since) + " ago";
-    if (!target || &owner != target) {
+    if (!for_all && (!target || &owner != target)) {
         switch (owner.state) {
             case SessionState::Exiting:
                 return "its owner exited " + ago + "; its memory is being proven free";
             case SessionState::Fenced:
                 return "its owner was fenced " + ago + ": another worker has the engine";
             default:
+                if (pool.shared())
+                    return "shared, by engine '" + owner.engine + "' for sessions of uid " +
+                           std::to_string(owner.uid);
                 return "private to engine '" + owner.engine + "' (uid " +
                        std::to_string(owner.uid) + ")";
         }
@@ -67,15 +76,15 @@ void Service::Impl::on(Call &call, const wire::ExplainRequest &request) {
 
     wire::ExplainReply answer;
     for (const Directory::ReplicaView &view : views) {
-        const Pool *pool = pools.at(view.pool);
-        if (!pool || !may_see(call, pool->owner->uid))
+        auto keeper = keeper_of(view.pool);
+        if (!keeper || !may_see(call, keeper->uid))
             continue;
         if (answer.replicas.size() == wire::kMaxListRows)
             break;
-        std::string reason = why_not(*pool, view, target);
+        std::string reason = why_not(view, uid, target);
         bool eligible = reason.empty();
         answer.hit |= eligible;
-        answer.replicas.push_back({view.name.replica, pool->id, pool->owner->engine,
+        answer.replicas.push_back({view.name.replica, keeper->pool, std::string(keeper->engine),
                                    view.state == ReplicaState::Ready ? "ready" : "retiring",
                                    eligible, eligible ? "readable" : reason});
     }

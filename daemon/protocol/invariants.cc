@@ -27,7 +27,17 @@ std::string Service::Impl::check_invariants() const {
         const Session &owner = *pool.owner;
         if (std::find(owner.pools.begin(), owner.pools.end(), pool.index) == owner.pools.end())
             fail(who + "its owner does not know it");
-        if (pool.charge.bytes() != pool.capacity_bytes)
+        if (pool.shared()) {
+            for (uint32_t i = 0; i < pool.segments.size(); ++i) {
+                const Segment &segment = pool.segments[i];
+                bool there = segment.state != SegmentState::None &&
+                             segment.state != SegmentState::Proven &&
+                             segment.state != SegmentState::Adopted;
+                if (there != segment.charge.held() && !(segment.forgotten && !there))
+                    fail(who + "the charge of segment " + std::to_string(i) +
+                         " does not fit its state");
+            }
+        } else if (pool.charge.bytes() != pool.capacity_bytes)
             fail(who + std::to_string(pool.charge.bytes()) +
                  " bytes are charged for a capacity of " + std::to_string(pool.capacity_bytes));
         if (pool.visible != (owner.state == SessionState::Attached))
@@ -35,8 +45,8 @@ std::string Service::Impl::check_invariants() const {
         bool ending = owner.state == SessionState::Fenced || owner.state == SessionState::Exiting;
         if (ending != (pool.state == PoolState::Orphaned))
             fail(who + "its end does not fit an owner that is " + session_state_name(owner.state));
-        charged += pool.charge.bytes();
-        of_session[&owner] += pool.charge.bytes();
+        charged += pool.charged_bytes();
+        of_session[&owner] += pool.charged_bytes();
         forced += !pool.drain_waiters.empty();
         count(pool.drain_waiters);
         count(pool.finish_waiters);
@@ -48,7 +58,8 @@ std::string Service::Impl::check_invariants() const {
                          segment.state == SegmentState::Proving;
             mapped |= segment.state == SegmentState::StillMapped;
             if (segment.held &&
-                (segment.state == SegmentState::Proven || segment.state == SegmentState::None))
+                (segment.state == SegmentState::Proven || segment.state == SegmentState::None ||
+                 segment.state == SegmentState::Adopted))
                 fail(who + "a segment is held that should be dropped");
         }
         if (pool.state == PoolState::Orphaned && !undecided && !(mapped && pool.retry_at))
@@ -58,6 +69,23 @@ std::string Service::Impl::check_invariants() const {
     });
     for (const Unproven &rest : unproven)
         charged += rest.charge.bytes();
+    adopted_segments.each([&](const AdoptedSegment &kept) {
+        std::string who = "adopted segment " + std::to_string(kept.ref.segment) + " of pool " +
+                          std::to_string(kept.ref.pool) + ": ";
+        charged += kept.charge.bytes();
+        if (kept.charge.bytes() != kept.bytes)
+            fail(who + "its charge is not its size");
+        if (pools.at(kept.index))
+            fail(who + "has the place of a pool");
+        if (!directory.pool_usage(kept.index).replicas && !unknown_readers(kept.uid, kept.ref.pool))
+            fail(who + "nothing is in it, but it is there");
+    });
+    uint32_t unknown = 0;
+    sessions.each([&](const Session &session) { unknown += session.leases_unknown; });
+    if (unknown != sessions_unknown)
+        fail("sessions with unknown leases are miscounted");
+    if (!to_record.empty())
+        fail("something is not recorded that was answered");
     if (charged != quota.host_bytes())
         fail("pools are charged " + std::to_string(charged) + " bytes, the host counts " +
              std::to_string(quota.host_bytes()));
@@ -88,7 +116,7 @@ std::string Service::Impl::check_invariants() const {
             fail(who + "holds an engine it must not");
         if (session.state == SessionState::Exiting && directory.holder_leases(session.holder))
             fail(who + "a dead process holds leases");
-        if (gone && session.pools.empty())
+        if (gone && session.pools.empty() && holds_nothing(session))
             fail(who + "nothing is left of it, but it is there");
         if (session.state == SessionState::Attached &&
             session.last_heard + config.session_timeout < deadline)

@@ -107,11 +107,12 @@ wire::ListReply Service::Impl::list_sessions(const Call &call, uint64_t cursor) 
 // Pools by place, then what stayed charged after its pool.
 wire::ListReply Service::Impl::list_pools(const Call &call, uint64_t cursor) const {
     std::vector<wire::PoolRow> rows;
-    uint64_t end = pools.end() + uint64_t{unproven.size()};
+    const uint64_t places = std::max<uint64_t>(pools.end(), adopted_segments.end());
+    uint64_t end = places + uint64_t{unproven.size()};
     uint64_t at = cursor ? cursor - 1 : 0;  // a cursor is never 0
     for (; at < end && rows.size() < wire::kMaxListRows; ++at) {
-        if (at >= pools.end()) {
-            const Unproven &rest = unproven[at - pools.end()];
+        if (at >= places) {
+            const Unproven &rest = unproven[at - places];
             if (!may_see(call, rest.charge.uid()))
                 continue;
             wire::PoolRow &row = rows.emplace_back();
@@ -123,6 +124,22 @@ wire::ListReply Service::Impl::list_pools(const Call &call, uint64_t cursor) con
             row.page_bytes = rest.page_bytes;
             row.age_ms = ms(now - rest.since);
             row.usage.reserved_bytes = row.usage.quarantined_bytes = rest.charge.bytes();
+            continue;
+        }
+        if (const AdoptedSegment *kept = adopted_segments.at(static_cast<PoolIndex>(at));
+            kept && may_see(call, kept->uid)) {
+            wire::PoolRow &row = rows.emplace_back();
+            row.pool = kept->ref.pool;
+            row.segment = kept->ref.segment;
+            row.scope = wire::Scope::Host;
+            row.engine = kept->engine;
+            row.state = "adopted";
+            row.page_kind = kept->huge ? "2M hugetlb" : "4K";
+            row.uid = kept->uid;
+            row.page_bytes = kept->page_bytes;
+            row.segments = 1;
+            row.age_ms = ms(now - kept->since);
+            row.usage = usage_of(*kept);
             continue;
         }
         const Pool *pool = pools.at(static_cast<PoolIndex>(at));
@@ -178,11 +195,11 @@ wire::ListReply Service::Impl::list_objects(const Call &call, uint64_t cursor,
     uint64_t next = directory.list_replicas(cursor, ns, wire::kMaxListRows, views);
     std::vector<wire::ObjectRow> rows;
     for (const Directory::ReplicaView &view : views) {
-        const Pool *pool = pools.at(view.pool);
-        if (!pool || !may_see(call, pool->owner->uid))
+        auto keeper = keeper_of(view.pool);
+        if (!keeper || !may_see(call, keeper->uid))
             continue;
-        rows.push_back({wire::make_id(config.epoch, view.ns), view.key, view.name.replica, pool->id,
-                        view.offset, view.length, view.name.generation,
+        rows.push_back({wire::make_id(config.epoch, view.ns), view.key, view.name.replica,
+                        keeper->pool, view.offset, view.length, view.name.generation,
                         replica_state_name(view.state), view.leases});
     }
     return {std::move(rows), next};
@@ -193,13 +210,13 @@ wire::ListReply Service::Impl::list_leases(const Call &call, uint64_t cursor) co
     uint64_t next = directory.list_leases(cursor, wire::kMaxListRows, views);
     std::vector<wire::LeaseRow> rows;
     for (const Directory::LeaseView &view : views) {
-        const Pool *pool = pools.at(view.pool);
+        auto keeper = keeper_of(view.pool);
         const Session *holder = sessions.at(view.holder);
-        if (!pool || !holder || !may_see(call, holder->uid))
+        if (!keeper || !holder || !may_see(call, holder->uid))
             continue;
         TimeNs since = TimeNs{view.since_s} * kSecond;
-        rows.push_back({view.name.replica, holder->id, pool->id, view.name.generation, view.count,
-                        ms(now - since), holder->uid, holder->pid, command_of(*holder),
+        rows.push_back({view.name.replica, holder->id, keeper->pool, view.name.generation,
+                        view.count, ms(now - since), holder->uid, holder->pid, command_of(*holder),
                         holder->engine});
     }
     return {std::move(rows), next};

@@ -139,10 +139,15 @@ void Service::Impl::exit_session(Session &session) {
     transition(session, SessionEvent::Exit);
     // The thread group has dropped its mappings: it reads no more. Its writers are another matter.
     directory.drop_holder(session.holder);
+    readers_known(session);
     session.reclaimable.clear();
+    session.unnamed.clear();
     if (MARU_MUTANT(BudgetBeforeAck))
-        for (PoolIndex index : session.pools)
+        for (PoolIndex index : session.pools) {
             pools.at(index)->charge.release();
+            for (Segment &segment : pools.at(index)->segments)
+                segment.charge.release();
+        }
     effects.log(5, person(session) + " has exited: proving that its pools are unmapped",
                 session.id);
     orphan(session);
@@ -159,6 +164,9 @@ void Service::Impl::forget(Session &session, metrics::SessionEnd how) {
     }
     engines.leave(session.uid, session.engine, session.holder);
     directory.drop_holder(session.holder);
+    directory.set_host_domain(session.holder, 0);
+    readers_known(session);
+    flush_records();
     effects.remove_session(session.id);
     sessions.destroy(session);
 }
@@ -167,7 +175,13 @@ void Service::Impl::forget(Session &session, metrics::SessionEnd how) {
 // a short cut of the connection costs nothing, and then forgotten, or a process that opens and
 // drops clients would use up its uid's sessions.
 bool Service::Impl::reapable(const Session &session) const {
-    return session.state == SessionState::Detached && session.pools.empty();
+    return session.state == SessionState::Detached && session.pools.empty() &&
+           holds_nothing(session);
+}
+
+// No lease on what others keep: those end with its process, never with a clock or its engine.
+bool Service::Impl::holds_nothing(const Session &session) const {
+    return !session.leases_unknown && directory.holder_leases(session.holder) == 0;
 }
 
 void Service::Impl::stalled(TimeNs gap) {

@@ -107,6 +107,8 @@ wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns
         result.status = wire::Status::Incompatible;
     else
         result = directory.commit(ns, pool->index, item);
+    if (result.status == wire::Status::Ok && pool->shared())
+        record_commit(ns, pool->owner->uid, item);
     session.ledger.record(op, content, result);
     tally.commits.add(result.status);
     if (result.status == wire::Status::Ok)
@@ -240,7 +242,15 @@ void Service::Impl::on(Call &call, const wire::RetireRequest &request) {
     if (!batch_fits(call, request.items.size(), "replicas"))
         return;
     for (size_t i = 0; i < request.items.size(); ++i) {
+        auto view = directory.find_replica(request.items[i]);
         statuses[i] = directory.retire(request.items[i], session.holder);
+        const Pool *pool = view ? pools.at(view->pool) : nullptr;
+        if (pool && pool->owner == &session && pool->shared()) {
+            if (view->state == ReplicaState::Ready)
+                record_retirement(*view, pool->id);
+            if (statuses[i] == wire::Status::Ok && unknown_readers(session.uid, pool->id))
+                statuses[i] = wire::Status::Pending;
+        }
         tally.retires.add(statuses[i]);
     }
     reply_statuses(call, request.items.size());
@@ -252,7 +262,13 @@ void Service::Impl::on(Call &call, const wire::ReclaimAckRequest &request) {
         return;
     for (size_t i = 0; i < request.items.size(); ++i) {
         const wire::ReplicaName &name = request.items[i];
-        statuses[i] = directory.reclaim(name, session.holder);
+        auto view = directory.find_replica(name);
+        const Pool *pool = view ? pools.at(view->pool) : nullptr;
+        if (pool && pool->owner == &session && pool->shared() &&
+            view->state == ReplicaState::Retiring && unknown_readers(session.uid, pool->id))
+            statuses[i] = wire::Status::Busy;
+        else
+            statuses[i] = directory.reclaim(name, session.holder);
         tally.reclaims.add(statuses[i]);
         auto waiting = session.reclaimable.find(name.replica);
         if (waiting != session.reclaimable.end() && waiting->second.generation == name.generation)
@@ -267,21 +283,37 @@ void Service::Impl::distribute_drained() {
     std::vector<DrainedReplica> drained = directory.take_drained();
     size_t i = 0;
     while (i < drained.size()) {
+        if (AdoptedSegment *kept = adopted_segments.at(drained[i].pool)) {
+            PoolIndex same = drained[i].pool;
+            for (; i < drained.size() && drained[i].pool == same; ++i)
+                directory.reclaim(drained[i].name, UINT32_MAX);
+            drop_if_over(*kept);
+            continue;
+        }
         const Pool *pool = pools.at(drained[i].pool);
+        // Queued again when everybody who may be reading is back.
+        if (pool && pool->shared() && unknown_readers(pool->owner->uid, pool->id)) {
+            ++i;
+            continue;
+        }
         Session *owner = pool && pool->state == PoolState::Open ? pool->owner : nullptr;
         names.clear();
         PoolIndex index = drained[i].pool;
         for (;
              i < drained.size() && drained[i].pool == index && names.size() < wire::kMaxBatchItems;
-             ++i)
-            names.push_back(drained[i].name);
-        if (!owner || owner->state == SessionState::Exiting || owner->fenced)
+             ++i) {
+            if (owner && owner->unnamed.erase(drained[i].name.replica))
+                directory.reclaim(drained[i].name, UINT32_MAX);
+            else
+                names.push_back(drained[i].name);
+        }
+        if (!owner || owner->state == SessionState::Exiting || owner->fenced || names.empty())
             continue;  // its pages go with the pool, not one by one
         for (const wire::ReplicaName &name : names)
             owner->reclaimable[name.replica] = {name.generation, index};
         bool there = owner->state == SessionState::Attached || owner->state == SessionState::Silent;
         if (there && owner->connection)
-            effects.event(owner->connection, {wire::EventKind::Reclaim, names, {}});
+            event(owner->connection, {wire::EventKind::Reclaim, names, {}});
     }
 }
 

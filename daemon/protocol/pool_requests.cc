@@ -52,8 +52,8 @@ std::string_view missing_capability(const wire::OpenPoolRequest &request) {
         return wire::kL2Storage;
     if (request.medium == wire::Medium::Cxl)
         return wire::kMixedStorage;
-    if (request.scope != wire::Scope::Worker)
-        return wire::kSharedStorage;
+    if (request.scope == wire::Scope::Domain)
+        return wire::kMixedStorage;
     return {};
 }
 
@@ -96,7 +96,8 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     }
     if (std::string_view missing = missing_capability(request); !missing.empty()) {
         refuse(call, wire::Status::Unsupported,
-               "this marud has private CPU pools of tier L1; that one needs the capability " +
+               "this marud has CPU pools of tier L1, of scope worker or host; that one needs the "
+               "capability " +
                    std::string(missing));
         return;
     }
@@ -118,10 +119,15 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     uint64_t page = request.page_bytes;
     uint64_t unit = request.huge_pages == wire::HugePages::Off ? page : std::max(page, kHugePage);
     uint64_t capacity = round_up(request.capacity_bytes, unit);
-    uint64_t segment =
-        std::min(round_up(std::max<uint64_t>(config.segment_bytes, 1), unit), capacity);
+    bool shared = request.scope != wire::Scope::Worker;
+    uint64_t of_config = shared ? config.host_segment_bytes : config.segment_bytes;
+    uint64_t segment = std::min(round_up(std::max<uint64_t>(of_config, 1), unit), capacity);
     uint64_t segments = (capacity + segment - 1) / segment;
-    auto charge = quota.charge_pool(session.uid, session.account, capacity, segments);
+    // A shared pool is charged as it fills; how large it may ever become is bounded all the same.
+    if (shared && !shared_pool_fits(call, capacity, segments))
+        return;
+    auto charge = shared ? std::variant<Quota::PoolCharge, QuotaRefusal>(Quota::PoolCharge())
+                         : quota.charge_pool(session.uid, session.account, capacity, segments);
     if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
         refuse_pool(call, *refusal, capacity);
         return;
@@ -148,7 +154,7 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
     pool->charge = std::move(std::get<Quota::PoolCharge>(charge));
     PoolIndex index = directory.add_pool({.id = pool->id,
                                           .owner = session.holder,
-                                          .domain = session.domain,
+                                          .domain = shared ? session.host_domain : session.domain,
                                           .medium = pool->medium,
                                           .tier = pool->tier,
                                           .scope = pool->scope,
@@ -176,7 +182,7 @@ void Service::Impl::refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_
         bool ended =
             pool.owner->state == SessionState::Exiting || pool.owner->state == SessionState::Fenced;
         if (ended && (refusal.status == wire::Status::NoSpace || pool.owner->uid == session.uid))
-            returning += pool.charge.bytes();
+            returning += pool.charged_bytes();
     });
     // The grant of this worker alone does not grow by that.
     if (session.account.bytes + bytes > config.worker_cpu_bytes)
@@ -205,8 +211,13 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
     Segment &segment = pool->segments[request.segment];
     SegmentRef ref{pool->id, request.segment};
     if (segment.state == SegmentState::None || segment.state == SegmentState::Creating) {
-        if (!defer(call, segment.waiters))
+        if (segment.state == SegmentState::None && !charge_segment(call, *pool, request.segment))
             return;
+        if (!defer(call, segment.waiters)) {
+            if (segment.state == SegmentState::None)
+                segment.charge.release();
+            return;
+        }
         if (std::exchange(segment.state, SegmentState::Creating) == SegmentState::None)
             effects.create_segment(ref, {pool->bytes_of(request.segment), pool->huge_pages});
         return;
@@ -221,6 +232,50 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
           std::span(&ref, 1));
 }
 
+bool Service::Impl::shared_pool_fits(const Call &call, uint64_t capacity, uint64_t segments) {
+    const Session &session = *call.session();
+    uint64_t of_session = 0;
+    uint32_t shared_pools = 0;
+    for (PoolIndex index : session.pools)
+        if (const Pool &pool = *pools.at(index); pool.shared()) {
+            of_session += pool.capacity_bytes;
+            ++shared_pools;
+        }
+    const QuotaLimits &limits = quota.limits();
+    if (shared_pools >= kMaxSharedPools)
+        refuse(call, wire::Status::Quota,
+               "this session has " + std::to_string(shared_pools) +
+                   " pools of scope host, which is the limit");
+    else if (of_session > limits.worker_bytes || capacity > limits.worker_bytes - of_session)
+        refuse(call, wire::Status::Quota,
+               "worker grant in bytes: asked " + std::to_string(capacity) + ", used " +
+                   std::to_string(of_session) + ", limit " + std::to_string(limits.worker_bytes));
+    else if (segments > limits.max_segments_per_uid)
+        refuse(call, wire::Status::Quota,
+               "uid quota in segments (one descriptor each): asked " + std::to_string(segments) +
+                   ", limit " + std::to_string(limits.max_segments_per_uid));
+    else
+        return true;
+    return false;
+}
+
+bool Service::Impl::charge_segment(const Call &call, Pool &pool, uint32_t segment) {
+    if (!pool.shared())
+        return true;
+    if (draining) {
+        refuse(call, wire::Status::Unavailable, "marud is draining: no new segments");
+        return false;
+    }
+    auto charge =
+        quota.charge_pool(pool.owner->uid, pool.owner->account, pool.bytes_of(segment), 1);
+    if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
+        refuse(call, refusal->status, refusal->message);
+        return false;
+    }
+    pool.segments[segment].charge = std::move(std::get<Quota::PoolCharge>(charge));
+    return true;
+}
+
 void Service::Impl::on_segment_created(SegmentRef ref, const Result<CreatedSegment> &result) {
     Pool *pool = pools.find(ref.pool);
     if (!pool || ref.segment >= pool->segments.size() ||
@@ -233,6 +288,9 @@ void Service::Impl::on_segment_created(SegmentRef ref, const Result<CreatedSegme
     std::vector<Waiter> waiters = std::exchange(segment.waiters, {});
     if (!result) {
         segment.state = SegmentState::None;
+        if (pool->shared())  // made anew: the record may name the one before, whose charge this is
+            (void)save(*pool->owner);
+        segment.charge.release();
         std::string message = "segment " + std::to_string(ref.segment) + " of " +
                               std::to_string(pool->bytes_of(ref.segment)) +
                               " bytes: " + describe(result.error());
@@ -351,20 +409,28 @@ void Service::Impl::on(Call &call, const wire::ClosePoolRequest &request) {
         case wire::ClosePhase::Finish:
             finish_pool(call, *pool);
             return;
+        case wire::ClosePhase::Leave:
+            leave_pool(call, *pool);
+            return;
     }
     refuse(call, wire::Status::InvalidArgument,
            "phase is " + std::to_string(static_cast<unsigned>(request.phase)) +
-               "; drain, force and finish are allowed");
+               "; drain, force, finish and leave are allowed");
 }
 
 std::string Service::Impl::lease_holders(const Pool &pool, uint64_t leases) const {
-    // Scope is Worker: its owner is the only reader there can be.
+    if (pool.shared())
+        return leases ? std::to_string(leases) + " leases are held on it by sessions of uid " +
+                            std::to_string(pool.owner->uid)
+                      : "sessions of uid " + std::to_string(pool.owner->uid) +
+                            " that are not back after the restart of marud may be reading it";
+    // Its owner is the only reader there can be.
     return std::to_string(leases) + " leases are held on it by " + person(*pool.owner);
 }
 
 void Service::Impl::drain_pool(Call &call, Pool &pool) {
     uint64_t leases = directory.pool_leases(pool.index);
-    if (leases) {
+    if (has_readers(pool)) {
         std::string who = lease_holders(pool, leases);
         reply(call, wire::ClosePoolReply{wire::Status::Busy, leases, who});
         return;
@@ -377,7 +443,7 @@ void Service::Impl::drain_pool(Call &call, Pool &pool) {
 }
 
 void Service::Impl::force_pool(Call &call, Pool &pool) {
-    bool wait = directory.pool_leases(pool.index) > 0;
+    bool wait = has_readers(pool);
     bool first = pool.drain_waiters.empty();
     if (wait && !defer(call, pool.drain_waiters))
         return;
@@ -388,6 +454,10 @@ void Service::Impl::force_pool(Call &call, Pool &pool) {
         directory.set_closing(pool.index, true);
     }
     directory.retire_pool(pool.index);
+    if (pool.shared()) {
+        record(RecordedEnd{{pool.id, UINT32_MAX}});
+        flush_records();  // the answer may be long in coming
+    }
     // Its pages go with the pool, not one by one.
     std::erase_if(pool.owner->reclaimable,
                   [&](const auto &entry) { return entry.second.pool == pool.index; });
@@ -400,11 +470,33 @@ void Service::Impl::answer_forced_closes() {
     if (!forced_closes || MARU_MUTANT(ForcedCloseUnanswered))
         return;
     pools.each([&](Pool &pool) {
-        if (pool.drain_waiters.empty() || directory.pool_leases(pool.index))
+        if (pool.drain_waiters.empty() || has_readers(pool))
             return;
         --forced_closes;
         answer_all(pool.drain_waiters, wire::ClosePoolReply{});
     });
+}
+
+bool Service::Impl::has_readers(const Pool &pool) const {
+    return directory.pool_leases(pool.index) != 0 ||
+           (pool.shared() && unknown_readers(pool.owner->uid, pool.id));
+}
+
+// Its worker goes in good order. What it leaves becomes marud's like that of one that was killed.
+void Service::Impl::leave_pool(Call &call, Pool &pool) {
+    if (!pool.shared()) {
+        refuse(call, wire::Status::InvalidArgument,
+               "Leave: a pool of scope worker ends with Drain or Force, then Finish");
+        return;
+    }
+    if (!defer(call, pool.finish_waiters))
+        return;
+    if (pool.state == PoolState::Finishing)
+        return;
+    directory.set_closing(pool.index, true);
+    pool.state = PoolState::Finishing;
+    pool.leaving = true;
+    advance_proof(pool);
 }
 
 void Service::Impl::finish_pool(Call &call, Pool &pool) {
@@ -413,7 +505,8 @@ void Service::Impl::finish_pool(Call &call, Pool &pool) {
                "Finish: the pool is open; Drain or Force it first, then unmap it");
         return;
     }
-    if (uint64_t leases = directory.pool_leases(pool.index)) {
+    if (has_readers(pool)) {
+        uint64_t leases = directory.pool_leases(pool.index);
         std::string who = lease_holders(pool, leases);
         reply(call, wire::ClosePoolReply{wire::Status::Busy, leases, who});
         return;
@@ -425,6 +518,7 @@ void Service::Impl::finish_pool(Call &call, Pool &pool) {
     pool.state = PoolState::Finishing;
     // Asked again after Busy: the wait is counted from the first time.
     pool.proof_since = pool.proof_since ? pool.proof_since : now;
+    pool.leaving = false;
     if (MARU_MUTANT(BudgetBeforeAck))
         pool.charge.release();
     advance_proof(pool);

@@ -18,7 +18,8 @@ namespace maru {
 // Its worker will not end these pools any more: marud does. `session` may be gone afterwards.
 void Service::Impl::orphan(Session &session) {
     if (session.pools.empty()) {
-        session_proven(session);
+        if (holds_nothing(session))
+            session_proven(session);
         return;
     }
     std::vector<PoolIndex> owned = session.pools;  // the last proof forgets the session
@@ -26,6 +27,7 @@ void Service::Impl::orphan(Session &session) {
         Pool &pool = *pools.at(index);
         pool.state = PoolState::Orphaned;
         pool.proof_since = pool.proof_since ? pool.proof_since : now;
+        pool.leaving = pool.shared();
         directory.set_closing(index, true);
         pool.retry_delay = kFirstProofDelay;
         pool.retry_at = 0;
@@ -53,6 +55,11 @@ void Service::Impl::advance_proof(Pool &pool) {
                     ask_proof({pool.id, i});
                 } else if (pool.owner->state == SessionState::Exiting) {
                     segment.state = SegmentState::Proven;
+                    if (pool.shared()) {
+                        (void)save(*pool.owner);
+                        segment.charge.release();
+                        tell_gone(pool.owner->uid, {pool.id, i});
+                    }
                     effects.log(4,
                                 "segment " + std::to_string(i) + " of " + person(*pool.owner) +
                                     ": no descriptor of it is left, its exit is the only proof",
@@ -95,7 +102,7 @@ void Service::Impl::conclude_proof(Pool &pool) {
         Session &owner = *pool.owner;
         bool orphaned = pool.state == PoolState::Orphaned;
         remove_pool(pool);
-        if (orphaned && owner.pools.empty())
+        if (orphaned && owner.pools.empty() && holds_nothing(owner))
             session_proven(owner);
         return;
     }
@@ -123,10 +130,19 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
     ++tally.proofs[static_cast<size_t>(proof)];
     switch (proof) {
         case Proof::Proven:
-            segment.state = SegmentState::Proven;
-            drop(*pool, ref.segment);
+            // The record first: it must never name memory whose charge has returned.
+            if (!adopt(*pool, ref.segment)) {
+                segment.state = SegmentState::Proven;
+                drop(*pool, ref.segment);
+            }
+            if (pool->shared() && !segment.forgotten) {
+                (void)save(*pool->owner);
+                segment.charge.release();
+            }
             break;
         case Proof::StillMapped:
+            if (MARU_MUTANT(AdoptWithoutProof) && adopt(*pool, ref.segment))
+                break;
             segment.state = MARU_MUTANT(MappedCountsAsProven) ? SegmentState::Proven
                                                               : SegmentState::StillMapped;
             break;
@@ -146,9 +162,14 @@ void Service::Impl::conclude_forgotten(Pool &pool, uint32_t number) {
     Segment &segment = pool.segments[number];
     std::vector<Waiter> waiters = std::exchange(segment.waiters, {});
     if (pool.state == PoolState::Open && segment.state == SegmentState::Proven) {
+        Quota::PoolCharge charge = std::move(segment.charge);
         segment = Segment{};
-        if (waiters.empty())
-            return;
+        if (waiters.empty()) {
+            if (pool.shared())
+                (void)save(*pool.owner);
+            return;  // a shared pool's charge returns: GrantSegment charges anew
+        }
+        segment.charge = std::move(charge);
         segment.waiters = std::move(waiters);
         segment.state = SegmentState::Creating;
         effects.create_segment({pool.id, number}, {pool.bytes_of(number), pool.huge_pages});
@@ -163,8 +184,11 @@ void Service::Impl::conclude_forgotten(Pool &pool, uint32_t number) {
 }
 
 void Service::Impl::drop(Pool &pool, uint32_t segment) {
-    if (std::exchange(pool.segments[segment].held, false))
-        effects.drop_segment({pool.id, segment});
+    if (!std::exchange(pool.segments[segment].held, false))
+        return;
+    effects.drop_segment({pool.id, segment});
+    if (pool.shared())
+        tell_gone(pool.owner->uid, {pool.id, segment});
 }
 
 // Forgets a pool of which nothing is mapped any more, and returns its charge - all but the bytes
@@ -182,22 +206,38 @@ void Service::Impl::remove_pool(Pool &pool) {
             ++refused_segments;
         }
     }
-    if (refused_bytes && pool.charge.held()) {
+    if (refused_bytes && pool.charged_bytes()) {
         effects.log(4,
                     std::to_string(refused_bytes) + " bytes of " + person(owner) +
                         " carry F_SEAL_SEAL and cannot be proven free: they stay charged to uid " +
                         std::to_string(owner.uid) + " until marud restarts",
                     owner.id);
-        pool.charge.keep_only(refused_bytes, refused_segments);
-        unproven.push_back({pool.id, owner.engine, pool.page_bytes, now, std::move(pool.charge)});
+        if (!pool.shared()) {
+            pool.charge.keep_only(refused_bytes, refused_segments);
+            unproven.push_back(
+                {pool.id, owner.engine, pool.page_bytes, now, std::move(pool.charge)});
+        }
     }
+    if (refused_bytes && pool.shared())
+        for (uint32_t i = 0; i < pool.segments.size(); ++i)
+            if (Segment &segment = pool.segments[i]; segment.state == SegmentState::Refused) {
+                segment.charge.keep_only(pool.bytes_of(i), 1);
+                unproven.push_back(
+                    {pool.id, owner.engine, pool.page_bytes, now, std::move(segment.charge)});
+            }
     std::erase(owner.pools, pool.index);
     std::erase_if(owner.reclaimable,
                   [&](const auto &entry) { return entry.second.pool == pool.index; });
     directory.remove_pool(pool.index);
     pool.charge.release();
-    // Before the reply that promises it; an orphaned session's last pool takes the record with it.
-    if (!owner.pools.empty() || pool.state != PoolState::Orphaned)
+    for (Segment &segment : pool.segments)
+        segment.charge.release();
+    if (pool.shared())
+        record(RecordedEnd{{pool.id, UINT32_MAX}});
+    flush_records();
+    // Before the reply that promises it; an orphaned session's last pool takes the record with it,
+    // unless the session stays for the leases that it holds.
+    if (!owner.pools.empty() || pool.state != PoolState::Orphaned || !holds_nothing(owner))
         (void)save(owner);
     if (refused_bytes) {
         for (const Waiter &waiter : std::exchange(pool.finish_waiters, {}))

@@ -70,6 +70,8 @@ MARU_RULE(Explain, Need::Hello, false, Names::Namespace);
 MARU_RULE(AdminRetire, Need::Hello, false, Names::Replica);
 MARU_RULE(Drain, Need::Hello, false, Names::Nothing);
 MARU_RULE(Reload, Need::Hello, false, Names::Nothing);
+MARU_RULE(MapSegment, Need::Session, true, Names::Replica);
+MARU_RULE(RetireSegment, Need::Hello, false, Names::Pool);
 
 #undef MARU_RULE
 

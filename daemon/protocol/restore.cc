@@ -43,7 +43,8 @@ Result<void> Service::Impl::save(const Session &session) {
         for (const Segment &segment : pool.segments) {
             bool made =
                 segment.state != SegmentState::None && segment.state != SegmentState::Creating &&
-                segment.state != SegmentState::Proven && segment.state != SegmentState::Refused;
+                segment.state != SegmentState::Proven && segment.state != SegmentState::Refused &&
+                segment.state != SegmentState::Adopted;
             saved.segments.push_back(
                 {made, made && segment.sealed, segment.huge, segment.identity});
         }
@@ -81,6 +82,12 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
     session.reattached = true;
     session.opened = session.state_since = session.last_heard = now;
     session.charge = quota.recorded_session(record.uid);
+    session.host_domain = host_domain(record.uid);
+    directory.set_host_domain(session.holder, session.host_domain);
+    if (session.worker()) {
+        session.leases_unknown = true;
+        ++sessions_unknown;
+    }
 
     for (const SessionRecord::Pool &saved : record.pools) {
         auto pool = std::make_unique<Pool>();
@@ -98,10 +105,14 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
         pool->request_key = saved.request_key;
         pool->first_generation = saved.first_generation;
         pool->opened = now;
-        pool->charge = quota.recorded_pool(record.uid, session.account, saved.capacity_bytes,
-                                           static_cast<uint32_t>(saved.segments.size()));
+        if (!pool->shared())
+            pool->charge = quota.recorded_pool(record.uid, session.account, saved.capacity_bytes,
+                                               static_cast<uint32_t>(saved.segments.size()));
         for (uint32_t i = 0; i < saved.segments.size(); ++i) {
             Segment &segment = pool->segments.emplace_back();
+            // Recorded as the worker's before marud adopted it, and died in between.
+            if (adopted_segments.find({saved.pool, i}))
+                continue;
             segment.huge = saved.segments[i].huge;
             segment.identity = saved.segments[i].identity;
             segment.held =
@@ -111,30 +122,40 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
                 segment.state = SegmentState::Granted;
             else if (saved.segments[i].created || segment.held)
                 segment.state = SegmentState::Created;
+            if (pool->shared() && segment.state != SegmentState::None)
+                segment.charge =
+                    quota.recorded_pool(record.uid, session.account, pool->bytes_of(i), 1);
         }
-        PoolIndex index = directory.add_pool({.id = pool->id,
-                                              .owner = session.holder,
-                                              .domain = session.domain,
-                                              .medium = pool->medium,
-                                              .tier = pool->tier,
-                                              .scope = pool->scope,
-                                              .capacity_bytes = pool->capacity_bytes,
-                                              .segment_bytes = pool->segment_bytes,
-                                              .page_bytes = pool->page_bytes});
+        PoolIndex index =
+            directory.add_pool({.id = pool->id,
+                                .owner = session.holder,
+                                .domain = pool->shared() ? session.host_domain : session.domain,
+                                .medium = pool->medium,
+                                .tier = pool->tier,
+                                .scope = pool->scope,
+                                .capacity_bytes = pool->capacity_bytes,
+                                .segment_bytes = pool->segment_bytes,
+                                .page_bytes = pool->page_bytes});
         directory.set_visible(index, false);
         for (uint32_t i = 0; i < pool->segments.size(); ++i)
-            if (pool->segments[i].held && pool->segments[i].state == SegmentState::Granted)
+            // Shared memory is known by the record before its descriptor is there.
+            if ((pool->segments[i].held || pool->shared()) &&
+                pool->segments[i].state == SegmentState::Granted)
                 directory.grant_segment(index, i);
         session.pools.push_back(index);
-        pools.add(index, std::move(pool));
+        Pool &added = pools.add(index, std::move(pool));
+        if (added.shared())
+            restore_pool_objects(added);
     }
 
+    if (session.fenced)
+        fenced_tokens.push_back(session.token_hash);  // also of a dead process: others may have it
     if (!alive) {
         exit_session(session);
+        distribute_drained();
         return;
     }
     if (session.fenced) {
-        fenced_tokens.push_back(session.token_hash);
         transition(session, SessionEvent::Fence);
         orphan(session);
         return;
@@ -229,13 +250,14 @@ void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
 }
 
 // What the same item holds already, told before a connection was lost in the middle of the restore.
-uint64_t Service::Impl::leases_told(const Session &session, NamespaceIndex ns, PoolIndex pool,
+uint64_t Service::Impl::leases_told(const Session &session, NamespaceIndex ns,
                                     const wire::CommitItem &item) const {
     std::vector<Directory::ReplicaView> known;
     directory.find_object(ns, item.key, known);
     for (const Directory::ReplicaView &replica : known)
-        if (replica.pool == pool && replica.offset == item.offset &&
-            replica.name.generation == item.generation)
+        if (auto keeper = keeper_of(replica.pool); keeper && keeper->pool == item.pool &&
+                                                   replica.offset == item.offset &&
+                                                   replica.name.generation == item.generation)
             return directory.lease_count(session.holder, replica.name);
     return 0;
 }
@@ -248,18 +270,23 @@ wire::Status Service::Impl::republish_item(const Call &call, const wire::Republi
         status != wire::Status::Ok)
         return status;
     Pool *pool = pools.find(item.item.pool);
-    if (!pool)
-        return wire::Status::NotFound;
-    // What others may read is never republished by a worker's word.
-    if (pool->owner != &session || pool->scope != wire::Scope::Worker)
-        return wire::Status::Denied;
+    // What others may read is never published by a worker's word.
+    if (!pool || pool->owner != &session) {
+        if (item.lease_count > leases_left(session) + leases_told(session, ns, item.item))
+            return wire::Status::Quota;
+        return republish_foreign(session, ns, item, ret_replica);
+    }
     if (!session.has_described(ns))
         return wire::Status::InvalidArgument;
     if (item.item.length != session.object_bytes)
         return wire::Status::Incompatible;
     if (item.lease_count > leases_left(session) &&
-        item.lease_count > leases_left(session) + leases_told(session, ns, pool->index, item.item))
+        item.lease_count > leases_left(session) + leases_told(session, ns, item.item))
         return wire::Status::Quota;
+    if (pool->shared())
+        return republish_shared(session, *pool, ns, item, ret_replica);
+    if (item.retiring > 1)
+        return wire::Status::InvalidArgument;
     wire::CommitResult result = directory.republish(ns, pool->index, item.item, item.retiring != 0);
     if (result.status != wire::Status::Ok)
         return result.status;
@@ -302,6 +329,8 @@ void Service::Impl::forget_unmapped_segments(Session &session) {
             } else {
                 segment = Segment{};
             }
+            if (pool.shared())
+                directory.revoke_segment(index, i);
         }
     }
 }

@@ -42,6 +42,7 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
 void Service::Impl::reply(const Call &call, wire::ReplyBody body,
                           std::span<const SegmentRef> segments) {
     count_result(call.kind, body);
+    flush_records();
     effects.reply(call.connection.id, wire::Reply{call.id, std::move(body)}, segments);
 }
 
@@ -51,6 +52,7 @@ void Service::Impl::reply(const Waiter &waiter, wire::ReplyBody body,
     assert(found != connections.end() && found->second.deferred > 0);
     --found->second.deferred;
     count_result(waiter.kind, body);
+    flush_records();
     effects.reply(waiter.connection, wire::Reply{waiter.request, std::move(body)}, segments);
 }
 
@@ -63,6 +65,11 @@ void Service::Impl::count_result(uint8_t kind, const wire::ReplyBody &body) {
     ++tally.requests[kind][static_cast<size_t>(metrics::outcome_of(status))];
     if (status != wire::Status::Ok)
         ++tally.refusals[static_cast<size_t>(status)];
+}
+
+void Service::Impl::event(ConnectionId to, const wire::Event &event) {
+    flush_records();
+    effects.event(to, event);
 }
 
 void Service::Impl::ok(const Call &call) { reply(call, wire::StatusOnly{}); }
@@ -248,6 +255,19 @@ void Service::restore(const SessionRecord &record, std::span<const SegmentRef> h
     impl_->now = now;
     impl_->restore(record, held, process, alive);
 }
+
+void Service::restore_objects(std::span<const ObjectRecord> records,
+                              std::span<const SegmentRef> held, TimeNs now) {
+    impl_->now = now;
+    impl_->restore_objects(records, held);
+}
+
+void Service::restored(TimeNs now) {
+    impl_->now = now;
+    impl_->restored();
+}
+
+std::vector<ObjectRecord> Service::object_records() { return impl_->object_records(); }
 
 void Service::connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                                 TimeNs now) {

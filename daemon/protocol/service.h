@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/metrics/tally.h"
+#include "daemon/session/object_record.h"
 #include "daemon/session/types.h"
 #include "libmaru/base/result.h"
 #include "libmaru/wire/messages.h"
@@ -42,7 +43,8 @@ struct AttachedDescriptor {
 class Effects {
   public:
     virtual ~Effects() = default;
-    // `segments`: descriptors that travel with the reply, read-write for their owner. Only for
+    // `segments`: descriptors that travel with the reply, read-write for their owner, read-only in a
+    // ViewReply: opened anew, so that it is another open file than marud's. Only for
     // connections that connection_closed() was not called for and close_connection() did not name.
     virtual void reply(ConnectionId to, const wire::Reply &reply,
                        std::span<const SegmentRef> segments = {}) = 0;
@@ -62,6 +64,9 @@ class Effects {
     // before, or not there; the shell tries again by itself, until the session is saved or removed.
     virtual Result<void> save_session(const SessionRecord &record) = 0;
     virtual void remove_session(wire::Id session) = 0;
+    // Appends to the record of shared memory, before what is replied or told next. It cannot be
+    // refused: one that fails takes the whole record with it, so that the next life believes none.
+    virtual void record_objects(std::span<const ObjectRecord> records) = 0;
     virtual void reload() = 0;  // an admin asked
     // A line for the journal, with the fields that matter. Never a token.
     virtual void log(int priority, std::string_view message, wire::Id session = 0) = 0;
@@ -84,6 +89,7 @@ struct ServiceConfig {
     uint64_t uid_cpu_bytes = 0;     // per uid
     uint64_t worker_cpu_bytes = 0;  // per worker
     uint64_t segment_bytes = 256ull << 20;
+    uint64_t host_segment_bytes = 64ull << 20;  // of pools of scope Host
     TimeNs session_timeout = 30'000'000'000;
     uint32_t heartbeat_ms = 10'000;
     uint32_t spin_us = 0;
@@ -98,6 +104,13 @@ class Service {
     Service(const Service &) = delete;
     Service &operator=(const Service &) = delete;
 
+    // Before the first connection, and before restore(): the record of shared memory. `held`: the
+    // adopted segments in it that the shell holds; the others are gone, and what was in them.
+    void restore_objects(std::span<const ObjectRecord> records, std::span<const SegmentRef> held,
+                         TimeNs now);
+    // The same facts in their shortest form, with the numbers of this life: to begin a record anew.
+    std::vector<ObjectRecord> object_records();
+
     // Before the first connection: what the last life of marud recorded. Charged from now on.
     // `held`: the segments of this record that the shell holds (fd store). `process`: of the pidfd
     // that the shell opened for, or kept of, the recorded process; watched like any other.
@@ -106,6 +119,9 @@ class Service {
     // charge returns with the proof of the exit (they are private, so marud never hands them on).
     void restore(const SessionRecord &record, std::span<const SegmentRef> held, ProcessId64 process,
                  bool alive, TimeNs now);
+
+    // After the last of them.
+    void restored(TimeNs now);
 
     void connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                            TimeNs now);  // proof_nonce != 0: HelloProof is required

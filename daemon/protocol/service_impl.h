@@ -7,6 +7,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "daemon/directory/directory.h"
 #include "daemon/directory/mutant.h"
 #include "daemon/protocol/service.h"
+#include "daemon/session/adopted_table.h"
 #include "daemon/session/engine_registry.h"
 #include "daemon/session/pool_table.h"
 #include "daemon/session/quota.h"
@@ -34,6 +36,9 @@ inline constexpr TimeNs kLastFencedProofDelay = 10 * kSecond;
 // Tokens that lost their engine stay refused after the last proof of their session, so that a slow
 // client learns that it was fenced and does not open a new session against its successor.
 inline constexpr size_t kMaxFencedTokens = 4096;
+
+// Pools of scope Host are charged as they fill, so that empty ones must be bounded by number.
+inline constexpr uint32_t kMaxSharedPools = 64;
 
 struct Connection {
     ConnectionId id = 0;
@@ -80,6 +85,12 @@ struct Service::Impl {
     PoolTable pools;
     EngineRegistry engines;
     std::vector<Unproven> unproven;
+    AdoptedTable adopted_segments;
+    std::unordered_map<uint32_t, uint32_t> host_domains;  // by uid
+    std::vector<bool> recorded_namespaces;                // by index: the record names it
+    std::map<wire::Id, std::vector<RecordedObject>> recorded_objects;  // by pool, until restore()
+    uint32_t sessions_unknown = 0;                                     // with leases_unknown
+    bool restoring = false;  // not all sessions of the record are here yet
     std::unordered_map<ConnectionId, Connection> connections;
     std::deque<TokenHash> fenced_tokens;
     uint32_t next_session = 0, next_pool = 0, next_domain = 0;
@@ -95,6 +106,13 @@ struct Service::Impl {
     std::array<uint8_t, (wire::kMaxProbeKeys + 7) / 8> bitmap;
     std::vector<wire::ReplicaName> names;
     std::vector<SegmentRef> adopted;
+    std::vector<ObjectRecord> to_record;
+
+    struct RetiredReplica {
+        PoolIndex pool;
+        wire::ReplicaName name;
+        bool has_readers;
+    };
 
     // ---- answers (service.cc)
     void reply(const Call &call, wire::ReplyBody body, std::span<const SegmentRef> segments = {});
@@ -106,6 +124,7 @@ struct Service::Impl {
     void refuse(const Waiter &waiter, wire::Status status, std::string_view message);
     void reply_statuses(const Call &call, size_t count);
     void count_result(uint8_t kind, const wire::ReplyBody &body);
+    void event(ConnectionId to, const wire::Event &event);
     // Registers one more deferred answer; false: refused already, too many are open.
     bool defer(const Call &call, std::vector<Waiter> &waiters);
     void answer_all(std::vector<Waiter> &waiters, const wire::ReplyBody &body,
@@ -149,7 +168,7 @@ struct Service::Impl {
                  bool alive);
     void on(Call &call, const wire::AttachPoolRequest &request);
     void on(Call &call, const wire::RepublishRequest &request);
-    uint64_t leases_told(const Session &session, NamespaceIndex ns, PoolIndex pool,
+    uint64_t leases_told(const Session &session, NamespaceIndex ns,
                          const wire::CommitItem &item) const;
     wire::Status republish_item(const Call &call, const wire::RepublishItem &item,
                                 wire::Id *ret_replica);
@@ -171,8 +190,51 @@ struct Service::Impl {
     void drain_pool(Call &call, Pool &pool);
     void force_pool(Call &call, Pool &pool);
     void finish_pool(Call &call, Pool &pool);
+    void leave_pool(Call &call, Pool &pool);
     void answer_forced_closes();
     std::string lease_holders(const Pool &pool, uint64_t leases) const;
+    bool has_readers(const Pool &pool) const;
+    bool shared_pool_fits(const Call &call, uint64_t capacity, uint64_t segments);
+    bool charge_segment(const Call &call, Pool &pool, uint32_t segment);
+
+    // ---- shared.cc: what several sessions of a uid read
+    void on(Call &call, const wire::MapSegmentRequest &request);
+    void on(Call &call, const wire::RetireSegmentRequest &request);
+    uint32_t host_domain(uint32_t uid);
+    // Whose a pool of the directory is; nullptr: nobody's that anybody may know of.
+    struct Keeper {
+        wire::Id pool = 0;
+        uint32_t uid = 0;
+        std::string_view engine;
+        const Session *session = nullptr;  // nullptr: marud itself
+        const AdoptedSegment *adopted = nullptr;
+    };
+    std::optional<Keeper> keeper_of(PoolIndex index) const;
+    // Could somebody be reading in it who is not back after a restart of marud?
+    bool unknown_readers(uint32_t uid, wire::Id pool) const;
+    void readers_known(Session &session);
+    bool adopt(Pool &pool, uint32_t segment);
+    void drop_if_over(AdoptedSegment &segment);
+    void tell_gone(uint32_t uid, SegmentRef segment);
+    template <typename Fact>
+    void record(Fact fact) {
+        to_record.emplace_back(std::move(fact));
+    }
+    void record_retirement(const Directory::ReplicaView &view, wire::Id pool);
+    void record_retired(std::span<const RetiredReplica> retired);
+    void record_commit(NamespaceIndex ns, uint32_t uid, const wire::CommitItem &item);
+    void flush_records();
+    void restore_objects(std::span<const ObjectRecord> records, std::span<const SegmentRef> held);
+    void restored();
+    void restore_pool_objects(Pool &pool);
+    std::vector<ObjectRecord> object_records();
+    wire::Status republish_shared(Session &session, Pool &pool, NamespaceIndex ns,
+                                  const wire::RepublishItem &item, wire::Id *ret_replica);
+    wire::Status republish_foreign(Session &session, NamespaceIndex ns,
+                                   const wire::RepublishItem &item, wire::Id *ret_replica);
+    void retire_unnamed(Session &session);
+    void tell_retired_unheard(Session &session);
+    wire::Usage usage_of(const AdoptedSegment &segment) const;
 
     // ---- object_requests.cc
     void on(Call &call, const wire::CommitRequest &request);
@@ -206,13 +268,8 @@ struct Service::Impl {
     wire::ListReply list_namespaces(const Call &call, uint64_t cursor) const;
     wire::ListReply list_objects(const Call &call, uint64_t cursor, NamespaceIndex ns) const;
     wire::ListReply list_leases(const Call &call, uint64_t cursor) const;
-    struct RetiredReplica {
-        PoolIndex pool;
-        wire::ReplicaName name;
-        bool has_readers;
-    };
     void tell_owners(std::vector<RetiredReplica> &retired);
-    std::string why_not(const Pool &pool, const Directory::ReplicaView &view,
+    std::string why_not(const Directory::ReplicaView &view, uint32_t uid,
                         const Session *target) const;
     wire::Usage usage_of(const Pool &pool) const;
     wire::Usage usage_of_uid(uint32_t uid, bool everybody) const;
@@ -237,6 +294,7 @@ struct Service::Impl {
     void tick();
     void note_deadline(TimeNs when) { deadline = when < deadline ? when : deadline; }
     bool reapable(const Session &session) const;
+    bool holds_nothing(const Session &session) const;
     std::string person(const Session &session) const;  // "pid 12 (python3)"
 
     // ---- proof.cc

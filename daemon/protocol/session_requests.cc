@@ -102,6 +102,8 @@ void Service::Impl::on(Call &call, const wire::OpenSessionRequest &request) {
     session.opened = session.state_since = now;
     ++tally.sessions_opened[session.worker() ? 0 : 1];
     session.charge = std::move(std::get<Quota::SessionCharge>(charge));
+    session.host_domain = host_domain(peer.uid);
+    directory.set_host_domain(session.holder, session.host_domain);
     if (session.worker())
         engines.take(session.uid, session.engine, session.holder);
     bind(call.connection, session);
@@ -148,6 +150,10 @@ void Service::Impl::reopen(Call &call, Session &session, const wire::OpenSession
         session.reattached = true;
         transition(session, SessionEvent::AttachDone);
         heard(session);
+        // It has never heard of its session, so it has no lease of an earlier life to tell.
+        readers_known(session);
+        distribute_drained();
+        answer_forced_closes();
     }
     reply(call, wire::SessionReply{session.id, true});
 }
@@ -226,6 +232,8 @@ void Service::Impl::on(Call &call, const wire::AttachRequest &request) {
     heard(*session);
     if (same_life)
         directory.begin_lease_restore(session->holder);
+    session->named.clear();  // half told is not told
+    session->retired_unheard.clear();
 
     wire::AttachReply answer{session->id, same_life, {}};
     for (PoolIndex index : session->pools) {
@@ -273,11 +281,16 @@ void Service::Impl::on(Call &call, const wire::AttachDoneRequest &) {
         directory.end_lease_restore(session.holder);
     else
         forget_unmapped_segments(session);
+    if (!same_life) {
+        retire_unnamed(session);
+        readers_known(session);
+    }
     distribute_drained();  // before the session counts as attached: told once, below
     transition(session, SessionEvent::AttachDone);
     ++tally.reattaches[same_life ? 0 : 1];
     (void)save(session);  // its record of the life before says the same of what is charged
     ok(call);
+    tell_retired_unheard(session);
     send_reclaims(session);
     answer_forced_closes();
 }
@@ -290,7 +303,7 @@ void Service::Impl::send_reclaims(Session &session) {
     names.clear();
     auto flush = [&] {
         if (!names.empty())
-            effects.event(session.connection, {wire::EventKind::Reclaim, names, {}});
+            event(session.connection, {wire::EventKind::Reclaim, names, {}});
         names.clear();
     };
     for (const auto &[replica, waiting] : session.reclaimable) {
@@ -402,6 +415,7 @@ void Service::Impl::on(Call &call, const wire::CloseSessionRequest &) {
     forget(session, metrics::SessionEnd::Closed);
     reply(Call{connection, call.id, call.kind, {}}, wire::StatusOnly{});
     distribute_drained();
+    answer_forced_closes();  // it may have been reading what others gave up
 }
 
 }  // namespace maru

@@ -10,6 +10,13 @@ uint64_t Pool::bytes_of(uint32_t segment) const {
     return std::min(segment_bytes, capacity_bytes - start);
 }
 
+uint64_t Pool::charged_bytes() const {
+    uint64_t sum = charge.bytes();
+    for (const Segment &segment : segments)
+        sum += segment.charge.bytes();
+    return sum;
+}
+
 bool Pool::any_segment_made() const {
     return std::any_of(segments.begin(), segments.end(),
                        [](const Segment &s) { return s.state != SegmentState::None; });

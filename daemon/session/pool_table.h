@@ -36,6 +36,7 @@ enum class SegmentState : uint8_t {
     StillMapped,  // answered so: asked again
     Proven,       // dropped
     Refused,      // will never be proven: dropped, its bytes stay charged
+    Adopted,      // scope Host: marud's own now, with its charge
 };
 
 struct Segment {
@@ -45,6 +46,7 @@ struct Segment {
     bool sealed = false;     // FUTURE_WRITE, once and for all: whatever `state` becomes later
     bool forgotten = false;  // unmapped by its worker over a restart; others may still map it
     SegmentIdentity identity;
+    Quota::PoolCharge charge;  // scope Host: from GrantSegment on; else the pool's
     // GrantSegment while Creating or forgotten, SegmentMapped while Sealing.
     std::vector<Waiter> waiters;
 };
@@ -77,8 +79,8 @@ struct Pool {
     bool visible = false;
     TimeNs opened = 0;
     std::vector<Segment> segments;
-    Quota::PoolCharge charge;
-    wire::PoolGauge gauge;  // the worker's word, within bounds
+    Quota::PoolCharge charge;  // scope Host: none, its segments have their own
+    wire::PoolGauge gauge;     // the worker's word, within bounds
 
     std::vector<Waiter> drain_waiters;   // ClosePool Force
     std::vector<Waiter> finish_waiters;  // ClosePool Finish
@@ -86,6 +88,10 @@ struct Pool {
     TimeNs retry_delay = 0;
     TimeNs proof_since = 0;  // when its end began: Finish was asked, or its worker was gone
 
+    bool leaving = false;  // Finishing or Orphaned, and what is READY is adopted
+
+    bool shared() const { return scope != wire::Scope::Worker; }
+    uint64_t charged_bytes() const;
     bool proving() const { return state == PoolState::Finishing || state == PoolState::Orphaned; }
     uint64_t bytes_of(uint32_t segment) const;
     bool any_segment_made() const;

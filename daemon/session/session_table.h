@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct Session {
 
     wire::Id id = 0;
     HolderIndex holder = 0;
-    uint32_t domain = 0;  // placement domain of its private pools; unlike any other session's
+    uint32_t domain = 0;       // placement domain of its private pools; unlike any other session's
+    uint32_t host_domain = 0;  // of its shared ones: all of its uid's
     SessionState state = SessionState::Attached;
     TokenHash token_hash{};
     wire::Role role = wire::Role::Worker;
@@ -62,6 +64,13 @@ struct Session {
     std::unordered_map<wire::Id, Reclaimable> reclaimable;  // by replica
 
     bool worker() const { return role == wire::Role::Worker; }
+    // From a record, and not back yet: it may be reading shared memory of its uid.
+    bool leases_unknown = false;
+    bool maps_shared = false;  // has asked MapSegment: hears SegmentGone
+    // After a restart: replicas of its shared pools that it has named; those it has not, which marud
+    // reclaims by itself; and those to be told of as retired.
+    std::unordered_set<wire::Id> named, unnamed;
+    std::vector<wire::ReplicaName> retired_unheard;
     bool fenced = false;  // the record says so as well; outlives the state on the way to Closed
 };
 

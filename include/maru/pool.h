@@ -5,6 +5,14 @@
  * A CPU pool is a list of segments: sealed memfds that marud makes and this process maps, populates
  * and pays for. Allocation is local: no message per page. Memory is handed out only after it is
  * populated, so that a store never meets an empty page.
+ *
+ * A pool of MARU_SCOPE_WORKER is private. What is committed into a pool of MARU_SCOPE_HOST is a hit
+ * for every client of the same uid in the same namespace, which read it in place; nobody but this
+ * process can write it. When this process has ended (however it ended, and also after
+ * maru_client_close()) marud keeps what was committed, segment by segment, and it stays a hit for
+ * the next engine. A kept segment never changes; its memory comes back as a whole, when all of it
+ * is retired ("maructl retire") and no reader is left. Its memory is granted as it is needed: a
+ * reservation fails with -ENOSPC or -EDQUOT while there is no room, and the hits stay.
  */
 #ifndef MARU_POOL_H
 #define MARU_POOL_H
@@ -22,6 +30,9 @@ typedef struct maru_pool maru_pool;
 
 #define MARU_MEDIUM_CPU 0u
 #define MARU_MEDIUM_CXL 1u
+
+#define MARU_SCOPE_WORKER 0u /* read by this client alone, and ended with it */
+#define MARU_SCOPE_HOST 1u   /* read by every client of the uid, and kept by marud after this one */
 
 #define MARU_HUGE_OFF 0u      /* base pages; 2 MiB ones where the kernel gives them by itself */
 #define MARU_HUGE_TRY 1u      /* hugetlb when enough are free, else MARU_HUGE_OFF */
@@ -42,6 +53,8 @@ struct maru_pool_options {
     int32_t numa_node;       /* with AUTO or STRICT: the node, or -1 for the caller's */
     uint32_t wait_populated; /* 1: return only when all of it is populated (or cannot be) */
     uint32_t populate_margin_mib; /* free memory to leave on host, node and cgroup; 0: 256 */
+    uint32_t scope;      /* MARU_SCOPE_*; HOST: -EOPNOTSUPP if marud lacks shared_storage_v1 */
+    uint32_t reserved_0; /* must be 0 */
 };
 
 /** What maru_pool_info() tells. All bytes. */
@@ -64,6 +77,8 @@ struct maru_pool_info {
     uint32_t populating;            /* 1: the background population still runs */
     int32_t populate_result;        /* 0, or the negative errno that keeps the pool smaller */
     uint32_t segment_count;
+    uint32_t scope; /* MARU_SCOPE_* */
+    uint32_t reserved_0;
 };
 
 /**
@@ -71,7 +86,9 @@ struct maru_pool_info {
  * @ret_pool: set on success; belongs to the client; end with maru_pool_close()
  *
  * Returns before the memory is populated unless options->wait_populated is set; reservations are
- * admitted as segments become ready, in 16 MiB steps of background work.
+ * admitted as segments become ready, in 16 MiB steps of background work. A pool of MARU_SCOPE_HOST
+ * begins with one segment, or none if there is no room for it, and asks for the next when it is
+ * half full; populated means here: as much as it has asked for.
  * Thread safety: any thread.
  * Blocking:      one round trip; plus population with wait_populated. While memory of an engine that
  *                has ended is still being proven free, -EDQUOT and -ENOSPC are asked again about,
@@ -90,7 +107,8 @@ int maru_pool_open(maru_client *client, const struct maru_pool_options *options,
  * maru_pool_close() - give a pool back
  * @mode: MARU_CLOSE_*
  *
- * Done means: unmapped here, sealed by marud, and its budget returned. On -EBUSY and -ETIMEDOUT the
+ * Done means: unmapped here, sealed by marud, and its budget returned; also of scope host, whose
+ * objects are gone then: to leave them to others, close the client instead. On -EBUSY and -ETIMEDOUT the
  * pool handle stays valid; after -ETIMEDOUT of a forced close call again to go on waiting.
  * Thread safety: any thread; one close at a time.
  * Blocking:      a few round trips; forced: up to timeout_ms for readers.

@@ -37,6 +37,10 @@ int open_pool(maru_client *client, const maru_pool_options *options, maru_pool *
                     "options->medium: this version has no CXL pools (mixed_storage_v1)");
     if (in.medium != MARU_MEDIUM_CPU)
         return fail(EINVAL, "options->medium: must be MARU_MEDIUM_CPU or MARU_MEDIUM_CXL");
+    if (in.scope > MARU_SCOPE_HOST)
+        return fail(EINVAL, "options->scope: must be MARU_SCOPE_WORKER or MARU_SCOPE_HOST");
+    if (in.reserved_0 != 0)
+        return fail(EINVAL, "options->reserved_0: must be 0");
     if (in.huge_pages > MARU_HUGE_REQUIRED)
         return fail(EINVAL, "options->huge_pages: must be MARU_HUGE_OFF, _TRY or _REQUIRED");
     if (in.numa > MARU_NUMA_STRICT)
@@ -45,6 +49,11 @@ int open_pool(maru_client *client, const maru_pool_options *options, maru_pool *
         return fail(EINVAL, "options->numa_node: must be a node, or -1 for the caller's own");
     if (!session.has_capability("cpu_storage_v1"))
         return fail(EOPNOTSUPP, "this marud does not offer cpu_storage_v1");
+    if (in.scope == MARU_SCOPE_HOST && !session.has_capability("shared_storage_v1"))
+        return fail(EOPNOTSUPP,
+                    "options->scope: this marud does not offer shared_storage_v1; use "
+                    "MARU_SCOPE_WORKER");
+    out.scope = static_cast<wire::Scope>(in.scope);
     out.capacity_bytes = in.capacity_bytes;
     out.huge_pages = static_cast<wire::HugePages>(in.huge_pages);
     out.numa = static_cast<wire::Numa>(in.numa);
@@ -112,6 +121,7 @@ int maru_pool_info(maru_pool *pool, struct maru_pool_info *info) {
         out.populating = known.populating;
         out.populate_result = known.populate_result;
         out.segment_count = known.segment_count;
+        out.scope = inside(pool)->shared() ? MARU_SCOPE_HOST : MARU_SCOPE_WORKER;
         return write_info(out, info, "info", offsetof(struct maru_pool_info, capacity_bytes));
     });
 }

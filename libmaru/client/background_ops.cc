@@ -35,8 +35,12 @@ uint32_t ReleaseOp::window() const {
 }
 
 void ReleaseOp::forget() {
-    for (uint32_t held : queue_)
-        session_.held()[held].release_queued = false;
+    for (uint32_t held : queue_) {
+        Held &entry = session_.held()[held];
+        entry.release_queued = false;
+        if (entry.state == HeldState::Foreign && entry.leases == 0)
+            session_.free_held(held);
+    }
     queue_.clear();
     stray_.clear();
 }
@@ -56,7 +60,10 @@ void ReleaseOp::next(wire::RequestBody &body, Part &part) {
                 continue;
         }
         entry.release_queued = false;
+        const uint32_t held = queue_.back();
         queue_.pop_back();
+        if (entry.state == HeldState::Foreign && entry.leases == 0 && entry.told_leases == 0)
+            session_.free_held(held);
     }
     part.count = static_cast<uint32_t>(names_.size());
     body = wire::ReleaseRequest{names_};

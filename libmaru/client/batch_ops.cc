@@ -162,6 +162,7 @@ void AcquireOp::set(Namespace &ns, const wire::Digest *keys, uint32_t count,
     manifest_ = manifest;
     prefix_only_ = prefix_only;
     ret_leases_ = ret_leases;
+    views_wanted_ = 0;
     taken_.assign(size_t{count} * manifest.objects(), HeldTable::kNone);
 }
 
@@ -178,10 +179,45 @@ uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
     if (held == HeldTable::kNone)
         return HeldTable::kNone;
     const Held &entry = table[held];
+    if (!entry.pool)
+        return HeldTable::kNone;
     const bool same = entry.ns == ns_ && entry.pool->id() == result.pool &&
                       entry.run.offset == result.offset && entry.run.length == result.length &&
                       entry.run.generation == result.generation && entry.state == HeldState::Ready;
     return same ? held : HeldTable::kNone;
+}
+
+// In somebody else's pool, or one that marud keeps. What marud says of it is believed: there is
+// nothing here to compare it with but what the view's own place and seals allow.
+uint32_t AcquireOp::take_foreign(const wire::AcquireResult &result, uint32_t index) {
+    HeldTable &table = session_.held();
+    uint32_t held = table.find_replica(result.replica);
+    if (held != HeldTable::kNone) {
+        const Held &entry = table[held];
+        if (entry.state != HeldState::Foreign || entry.ns != ns_ || entry.pool_id != result.pool ||
+            entry.run != pool::PageRun{result.offset, result.length, result.generation})
+            return HeldTable::kNone;
+    } else {
+        const uint32_t objects = manifest_.objects(), object = index % objects;
+        const wire::Key key{keys_[index / objects],
+                            manifest_.first_shard + object / manifest_.part_count,
+                            manifest_.first_part + object % manifest_.part_count};
+        held = table.add_foreign(ns_, result.pool, key, result.replica,
+                                 {result.offset, result.length, result.generation});
+    }
+    session_.take_lease(held);
+    taken_[index] = held;
+    if (!session_.map_op().want(held, *this, index))
+        ++views_wanted_;
+    return held;
+}
+
+void AcquireOp::view_ready(uint32_t index, bool ready) {
+    --views_wanted_;
+    const uint32_t objects = manifest_.objects();
+    if (ready || taken_[index] == HeldTable::kNone)
+        return;
+    give_back(index / objects * objects, (index / objects + 1) * objects);
 }
 
 bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &,
@@ -206,11 +242,19 @@ bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vec
                 whole = false;
                 continue;
             }
+            if (!detached() && !session_.find_pool(results[i].pool)) {
+                const auto index = static_cast<uint32_t>(at + i);
+                if (take_foreign(results[i], index) == HeldTable::kNone) {
+                    session_.stray_lease(results[i].replica, results[i].generation);
+                    whole = false;
+                }
+                continue;
+            }
             const uint32_t held = checked(results[i]);
             if (held == HeldTable::kNone) {
                 // Withdrawn here while the answer was on its way, or not ours at all.
                 const uint32_t known = session_.held().find_replica(results[i].replica);
-                if (known != HeldTable::kNone &&
+                if (known != HeldTable::kNone && session_.held()[known].pool &&
                     session_.held()[known].run.generation == results[i].generation) {
                     ++session_.held()[known].told_leases;
                     session_.drop_lease(known, true);
@@ -245,6 +289,8 @@ void AcquireOp::give_back(uint32_t first_object, uint32_t end_object) {
 
 void AcquireOp::on_detach(int code) {
     BatchOp::on_detach(code);
+    session_.map_op().forget(*this);
+    views_wanted_ = 0;
     give_back(0, static_cast<uint32_t>(taken_.size()));
 }
 
@@ -273,9 +319,10 @@ Outcome AcquireOp::complete() {
                 continue;
             }
             const Held &entry = session_.held()[taken_[i]];
-            ret_leases_[i] =
-                session_.leases().add(&session_, taken_[i], entry.pool->at(entry.run.offset),
-                                      entry.run.length, entry.run.generation);
+            const std::byte *data =
+                entry.pool ? entry.pool->at(entry.run.offset) : entry.view->at(entry.run.offset);
+            ret_leases_[i] = session_.leases().add(&session_, taken_[i], data, entry.run.length,
+                                                   entry.run.generation);
         }
     }
     return {chunks, {}};

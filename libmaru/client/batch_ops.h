@@ -95,10 +95,15 @@ class AcquireOp final : public BatchOp {
     void on_detach(int code) override;
     void recycle() override { session_.acquires.idle.push_back(this); }
     uint32_t window() const override { return prefix_only_ ? 2 : 8; }
+    bool settled() const override { return views_wanted_ == 0; }
     Outcome complete() override;
+
+    // From MapOp: the object at `index` can be read now, or never will be.
+    void view_ready(uint32_t index, bool ready);
 
   private:
     uint32_t checked(const wire::AcquireResult &result) const;
+    uint32_t take_foreign(const wire::AcquireResult &result, uint32_t index);
     void give_back(uint32_t first_object, uint32_t end_object);
     Namespace *ns_ = nullptr;
     const wire::Digest *keys_ = nullptr;
@@ -107,6 +112,7 @@ class AcquireOp final : public BatchOp {
     bool prefix_only_ = false;
     void **ret_leases_ = nullptr;
     std::vector<uint32_t> taken_;  // per object: slot in HeldTable, or none
+    uint32_t views_wanted_ = 0;    // objects whose segment is not mapped yet
 };
 
 class CommitOp final : public BatchOp {

@@ -46,6 +46,23 @@ uint32_t HeldTable::add(Namespace *ns, Pool *pool, const wire::Key &key, wire::I
     return slot;
 }
 
+uint32_t HeldTable::add_foreign(Namespace *ns, wire::Id pool, const wire::Key &key,
+                                wire::Id replica, const pool::PageRun &run) {
+    reserve(1);
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    Held &held = slots_[slot];
+    held = Held{};
+    held.state = HeldState::Foreign;
+    held.ns = ns;
+    held.pool_id = pool;
+    held.key = key;
+    held.replica = replica;
+    held.run = run;
+    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
+    return slot;
+}
+
 void HeldTable::withdraw(uint32_t slot, HeldState to) {
     Held &held = slots_[slot];
     assert(to != HeldState::Ready && to != HeldState::Free);

@@ -1,4 +1,4 @@
-// HeldTable: the replicas that this process has published, and who here reads them.
+// HeldTable: the replicas that this process has published, and those of others that it reads.
 //
 // It is what a restarted marud is told again, and what every location in a reply is checked against:
 // a lease is given out only on an entry found here with the same pool, range and generation. An
@@ -18,6 +18,7 @@ namespace maru::client {
 
 struct Namespace;
 class Pool;
+class View;
 
 enum class HeldState : uint8_t {
     Free,
@@ -25,6 +26,7 @@ enum class HeldState : uint8_t {
     Retiring,    // withdrawn; marud says when the last reader is gone
     Reclaiming,  // readers are gone; the acknowledgement is on its way or not answered
     Orphan,      // marud does not know it (any more): leases here go on, nothing new finds it
+    Foreign,     // in a pool that is not this client's; here while a lease is, or its end is told
 };
 
 struct Held {
@@ -35,7 +37,9 @@ struct Held {
     uint32_t leases = 0;       // held by this process now
     uint32_t told_leases = 0;  // that marud counts, once all sent messages have arrived
     Namespace *ns = nullptr;
-    Pool *pool = nullptr;
+    Pool *pool = nullptr;  // nullptr: not this client's
+    wire::Id pool_id = 0;
+    View *view = nullptr;  // of a foreign one, while a lease is on it
     wire::Key key;
     wire::Id replica = 0;
     pool::PageRun run;
@@ -48,6 +52,9 @@ class HeldTable {
     void reserve(size_t more);  // so that add() cannot fail
     uint32_t add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
                  const pool::PageRun &run);
+    // Not found by key: only marud says who may read it.
+    uint32_t add_foreign(Namespace *ns, wire::Id pool, const wire::Key &key, wire::Id replica,
+                         const pool::PageRun &run);
     void remove(uint32_t slot);
     Held &operator[](uint32_t slot) { return slots_[slot]; }
     const Held &operator[](uint32_t slot) const { return slots_[slot]; }

@@ -31,6 +31,10 @@ constexpr TimeNs kLastPause = 500 * kMillisecond;
 
 Outcome refused(int code, std::string message) { return {-int64_t{code}, std::move(message)}; }
 
+// A quota that is full may have room again: segments come and go with other workers.
+bool may_be_granted_later(int code) { return code == ENOSPC || code == EDQUOT || code == ENOMEM; }
+constexpr auto kAskAgain = std::chrono::seconds(1);
+
 }  // namespace
 
 Pool::Pool(Session &session, const PoolOptions &options)
@@ -40,7 +44,11 @@ Pool::Pool(Session &session, const PoolOptions &options)
       environment_(pool::system_memory()) {}
 
 Pool::~Pool() {
-    stop_ = true;
+    {
+        std::lock_guard feed(feed_mutex_);
+        stop_ = true;
+        feed_changed_.notify_all();
+    }
     if (populator_)
         populator_->stop();
     for (auto &segment : segments_)
@@ -80,23 +88,34 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
 
     // The first segment in this thread, so that a refusal is the caller's; all of them where all or
     // nothing was asked for.
-    const bool all = options.huge_pages == wire::HugePages::Required;
+    const bool all = options.huge_pages == wire::HugePages::Required && !pool->shared();
     Result<void> opened;
     for (uint32_t i = 0; opened && i < (all ? pool->segment_count_ : 1u); ++i) {
         auto range = pool->open_segment(i);
-        if (!range)
+        // No room for a segment now is no failure: what others have left is read all the same.
+        if (!range && pool->shared() && may_be_granted_later(range.error().code))
+            pool->refused_ = range.error();
+        else if (!range)
             opened = range.error();
     }
     if (opened) {
         pool->populator_ = std::make_unique<pool::Populator>(
             pool->segment_count_, pool::PopulateOptions{options.margin_bytes, true},
             pool::Populator::Hooks{
-                [pool](uint32_t segment) { return pool->open_segment(segment); },
+                [pool](uint32_t segment) {
+                    return pool->shared() ? pool->open_wanted(segment)
+                                          : pool->open_segment(segment);
+                },
                 [pool](uint32_t segment, uint64_t usable) {
                     const uint64_t start = uint64_t{segment} * pool->segment_bytes_;
                     const uint64_t bytes =
                         std::min(pool->segment_bytes_, pool->capacity_bytes_ - start);
                     (void)pool->allocator_->admit(segment, std::min(usable, bytes));
+                    if (pool->shared() && usable >= bytes) {
+                        std::lock_guard feed(pool->feed_mutex_);
+                        pool->filled_ = segment + 1;
+                        pool->feed_changed_.notify_all();
+                    }
                 }},
             *pool->environment_);
         opened = pool->populator_->start();
@@ -107,7 +126,7 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
         return Error{opened.error().code, "open pool: " + opened.error().message};
     }
     if (options.wait_populated)
-        (void)pool->populator_->wait(std::chrono::milliseconds(INT32_MAX));
+        (void)pool->wait_populated(INT32_MAX);
     return pool;
 }
 
@@ -118,6 +137,7 @@ void Pool::ask_grant(Session &session, Lock &lock, const PoolOptions &options,
         [options, key = opening->pool->request_key_](wire::RequestBody &body) {
             wire::OpenPoolRequest request;
             request.medium = options.medium;
+            request.scope = options.scope;
             request.huge_pages = options.huge_pages;
             request.numa = options.numa;
             request.numa_node = options.numa_node;
@@ -198,6 +218,40 @@ void Pool::abandon(Session &session, wire::Id id) {
             return true;
         }));
 }
+
+// On the populator's thread. A refusal is kept for whoever reserves, and asked about again when
+// somebody wants the segment still, at most once a second.
+Result<pool::PopulateRange> Pool::open_wanted(uint32_t index) {
+    for (;;) {
+        {
+            std::unique_lock feed(feed_mutex_);
+            if (refused_.code != 0) {
+                feed_changed_.wait_for(feed, kAskAgain, [this] { return stop_.load(); });
+                feed_changed_.wait(feed, [this] { return stop_ || asked_again_; });
+            }
+            feed_changed_.wait(feed, [&] { return stop_ || wanted_ > index; });
+            asked_again_ = false;
+        }
+        if (stop_)
+            return Error{ECANCELED, "populate pool memory: stopped"};
+        auto range = open_segment(index);
+        std::lock_guard feed(feed_mutex_);
+        refused_ = range ? Error{} : range.error();
+        feed_changed_.notify_all();
+        if (range || !may_be_granted_later(refused_.code))
+            return range;
+    }
+}
+
+void Pool::want_more() {
+    std::lock_guard feed(feed_mutex_);
+    if (wanted_ <= filled_ && wanted_ < segment_count_)
+        ++wanted_;
+    asked_again_ = true;
+    feed_changed_.notify_all();
+}
+
+bool Pool::filling() const { return wanted_ > filled_ && refused_.code == 0; }
 
 Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
     if (const auto &segment = segments_[index]; segment && base_[index])  // by open()
@@ -303,11 +357,23 @@ Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
 // ---- use -----------------------------------------------------------------------------------------
 
 Outcome Pool::reserve(uint64_t length, std::span<pool::PageRun> runs) {
-    switch (allocator_->reserve(length, runs)) {
+    const auto status = allocator_->reserve(length, runs);
+    if (shared() && (status == pool::ReserveStatus::Ok || status == pool::ReserveStatus::Full)) {
+        const wire::Usage usage = allocator_->usage();
+        const uint64_t free = usage.populated_bytes - usage.allocated_bytes;
+        if (status == pool::ReserveStatus::Full || free < segment_bytes_ / 2)
+            want_more();
+    }
+    switch (status) {
         case pool::ReserveStatus::Ok:
             return {};
-        case pool::ReserveStatus::Full:
-            return refused(ENOSPC, "the pool is full");
+        case pool::ReserveStatus::Full: {
+            std::lock_guard feed(feed_mutex_);
+            if (refused_.code != 0)
+                return refused(refused_.code, "the pool is full: " + refused_.message);
+            return refused(ENOSPC, filling() ? "the pool is full until its next segment is there"
+                                             : "the pool is full");
+        }
         case pool::ReserveStatus::TooLong:
             return refused(ENOSPC, "length: longer than a segment of the pool (" +
                                        std::to_string(segment_bytes_) + " bytes)");
@@ -322,6 +388,22 @@ Outcome Pool::reserve(uint64_t length, std::span<pool::PageRun> runs) {
 pool::Populator::Progress Pool::progress() const { return populator_->progress(); }
 
 Outcome Pool::wait_populated(uint32_t timeout_ms) {
+    if (shared()) {
+        std::unique_lock feed(feed_mutex_);
+        const auto settled = [this] { return !filling() || !populator_->progress().running; };
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+        // The populator may end without a word here: looked at now and then.
+        while (!settled()) {
+            if (std::chrono::steady_clock::now() >= end)
+                return refused(ETIMEDOUT, "the pool is still being populated");
+            feed_changed_.wait_for(feed, std::chrono::milliseconds(20));
+        }
+        if (refused_.code != 0)
+            return refused(refused_.code, refused_.message);
+        const auto state = populator_->progress();
+        return state.result.code == 0 ? Outcome{}
+                                      : refused(state.result.code, state.result.message);
+    }
     if (!populator_->wait(std::chrono::milliseconds(timeout_ms)))
         return refused(ETIMEDOUT, "the pool is still being populated");
     const auto state = populator_->progress();
@@ -363,6 +445,12 @@ Pool::Info Pool::info() {
     info.usage.pinned_bytes = pins_.bytes();
     info.populating = progress.running;
     info.populate_result = -progress.result.code;
+    if (shared()) {
+        std::lock_guard feed(feed_mutex_);
+        info.populating = filling() && progress.running;
+        if (refused_.code != 0)
+            info.populate_result = -refused_.code;
+    }
     info.numa_node = node_;
     info.segment_count = segment_count_;
     auto lock = session_.lock();
@@ -427,7 +515,7 @@ Outcome Pool::close(Pool &pool, Close mode, TimeNs deadline) {
     if (outcome.value == 0) {
         pool.drained_ = true;
         pool.unmap(lock);
-        outcome = pool.finish(lock, deadline);
+        outcome = pool.finish(lock, mode, deadline);
     }
     pool.close_running_ = false;
     if (outcome.value != 0)
@@ -448,6 +536,16 @@ Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
         if (!closing_)
             allocator_->set_closed(false);
     };
+    if (mode == Close::Left) {
+        // Leases of this client go on: they are on what marud keeps from now on, but this process
+        // unmaps its own view of it.
+        if (Outcome busy = busy_with(); busy.value != 0) {
+            reopen();
+            return busy;
+        }
+        closing_ = true;
+        return {};
+    }
     if (!forced) {
         if (Outcome busy = busy_with(); busy.value != 0) {
             reopen();
@@ -525,7 +623,11 @@ void Pool::unmap(Lock &lock) {
     closing_ = true;
     if (unmapped_)
         return;
-    stop_ = true;
+    {
+        std::lock_guard feed(feed_mutex_);
+        stop_ = true;
+        feed_changed_.notify_all();
+    }
     lock.unlock();
     if (populator_)
         populator_->stop();
@@ -549,11 +651,12 @@ void Pool::unmap(Lock &lock) {
     lock.lock();
 }
 
-Outcome Pool::finish(Lock &lock, TimeNs deadline) {
+Outcome Pool::finish(Lock &lock, Close mode, TimeNs deadline) {
     if (session_.over())
         return {};
     TimeNs pause = 5 * kMillisecond;
-    wire::ClosePhase phase = wire::ClosePhase::Finish;
+    const auto last = mode == Close::Left ? wire::ClosePhase::Leave : wire::ClosePhase::Finish;
+    wire::ClosePhase phase = last;
     for (;;) {
         bool busy = false;
         std::string who;
@@ -580,7 +683,7 @@ Outcome Pool::finish(Lock &lock, TimeNs deadline) {
         }
         if (asked.code != 0)
             return refused(asked.code, "close pool: " + asked.message);
-        if (!busy && phase == wire::ClosePhase::Finish)
+        if (!busy && phase == last)
             return {};
         if (!busy) {
             phase = wire::ClosePhase::Finish;

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +30,7 @@ struct PoolOptions {
     uint64_t capacity_bytes = 0;
     uint64_t page_bytes = 64 * 1024;
     wire::Medium medium = wire::Medium::Cpu;
+    wire::Scope scope = wire::Scope::Worker;
     wire::HugePages huge_pages = wire::HugePages::Off;
     wire::Numa numa = wire::Numa::Off;
     int32_t numa_node = -1;
@@ -41,12 +44,17 @@ class Pool {
     static Result<Pool *> open(Session &session, const PoolOptions &options);
     ~Pool();
 
-    enum class Close { Drained, Forced };
+    enum class Close {
+        Drained,
+        Forced,
+        Left,  // scope host: unmapped here, and what is published stays with marud
+    };
     // 0: gone from the session and deleted.
     static Outcome close(Pool &pool, Close mode, TimeNs deadline);
 
     Session &session() const { return session_; }
     wire::Id id() const { return id_; }
+    bool shared() const { return options_.scope != wire::Scope::Worker; }
     pool::PageAllocator &allocator() const { return *allocator_; }
     const std::byte *at(uint64_t offset) const { return place(offset); }
     std::byte *place(uint64_t offset) const {
@@ -97,9 +105,14 @@ class Pool {
     bool take_grant(const wire::PoolReply &reply);
     static void abandon(Session &session, wire::Id id);
 
+    // Scope host: the populator opens a segment when the one before is nearly full.
+    Result<pool::PopulateRange> open_wanted(uint32_t index);
+    void want_more();
+    bool filling() const;  // under feed_mutex_
+
     Outcome drain(Lock &lock, Close mode, TimeNs deadline);
     void unmap(Lock &lock);
-    Outcome finish(Lock &lock, TimeNs deadline);
+    Outcome finish(Lock &lock, Close mode, TimeNs deadline);
 
     Session &session_;
     const PoolOptions options_;
@@ -125,6 +138,12 @@ class Pool {
     std::string warning_;  // written once, by open()
     std::atomic<int> node_{-1};
     std::atomic<bool> stop_{false};
+    // Scope host: how many segments are wanted, and how many are there, populated.
+    mutable std::mutex feed_mutex_;
+    mutable std::condition_variable feed_changed_;
+    uint32_t wanted_ = 1, filled_ = 0;
+    bool asked_again_ = false;
+    Error refused_;                             // of the last segment that marud did not grant
     std::optional<pool::PopulateRange> first_;  // opened by open(), for the populator's first step
     std::unique_ptr<pool::MemoryEnvironment> environment_;
     std::unique_ptr<pool::Populator> populator_;

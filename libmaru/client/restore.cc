@@ -117,6 +117,7 @@ Restore::Result Restore::attach() {
     session_.release_op_.forget();
     session_.ack_op_.forget();
     session_.sweep_op_.forget();
+    session_.views_.forget_unused();
     if (!same)
         return new_life(missing);
     if (session_.told_epoch_ != session_.epoch_)
@@ -130,6 +131,10 @@ Restore::Result Restore::lost_session(const Result &why) {
         session_.on_fenced("marud does not know this session any more: " + why.message);
         return {EKEYREVOKED, Status::Fenced, session_.over_why_};
     }
+    // Of what it reads of others the leases are over; the bytes stay mapped as long as they are used.
+    for (uint32_t held = 0; held < session_.held_.slots(); ++held)
+        if (session_.held_[held].state == HeldState::Foreign)
+            session_.orphan(held);
     auto result = open_session();
     if (!failed(result))
         result = register_namespaces();
@@ -153,6 +158,8 @@ Restore::Result Restore::new_life(const std::vector<wire::Id> &missing) {
         result = attach_pools(missing);
     if (!failed(result))
         result = republish();
+    if (!failed(result))
+        result = ask_published();
     if (!failed(result)) {
         // Should the answer be lost: marud may have it all, and then says that it is the same life.
         session_.told_epoch_ = session_.epoch_;
@@ -223,16 +230,17 @@ Restore::Result Restore::republish() {
             Held &entry = table[held];
             if (entry.state == HeldState::Free || entry.state == HeldState::Orphan)
                 continue;
+            const bool shared = entry.pool && entry.pool->shared();
             // Nobody else can hold a lease on a private object, and the new marud has not heard of it.
-            if (entry.state != HeldState::Ready && entry.leases == 0) {
+            if (entry.state != HeldState::Ready && entry.leases == 0 && !shared) {
                 session_.orphan(held);
                 continue;
             }
             if (entry.state == HeldState::Reclaiming)
                 entry.state = HeldState::Retiring;
             entry.told_leases = entry.leases;
-            items.push_back({{entry.key, entry.pool->id(), entry.run.offset, entry.run.length,
-                              entry.run.generation},
+            items.push_back({{entry.key, entry.pool ? entry.pool->id() : entry.pool_id,
+                              entry.run.offset, entry.run.length, entry.run.generation},
                              entry.ns->id,
                              entry.leases,
                              entry.state == HeldState::Retiring});
@@ -254,6 +262,48 @@ Restore::Result Restore::republish() {
                                    table.rename(slots[i], reply->replicas[i]);
                                    ++session_.republished_;
                                }
+                               return true;
+                           });
+        if (failed(result))
+            return result;
+    }
+    return {};
+}
+
+// Commits into a shared pool that no answer came for. marud's own record knows them, and whoever is
+// not told of one that was published would give its pages to somebody else.
+Restore::Result Restore::ask_published() {
+    CommitLedger &ledger = session_.ledger_;
+    const uint32_t limit = session_.transport_.limits().batch_items;
+    std::vector<wire::RepublishItem> items;
+    std::vector<uint64_t> ids;
+    const uint64_t end = ledger.next_id();
+    for (uint64_t id = ledger.lowest_unsettled(); id < end;) {
+        items.clear();
+        ids.clear();
+        for (; id < end && items.size() < limit; ++id) {
+            const CommitRecord *record = ledger.find(id);
+            if (!record || !record->pool->shared())
+                continue;
+            items.push_back({{record->key, record->pool->id(), record->run.offset,
+                              record->run.length, record->run.generation},
+                             record->ns->id,
+                             0,
+                             2});
+            ids.push_back(id);
+        }
+        if (items.empty())
+            break;
+        auto result = call([&](wire::RequestBody &body) { body = wire::RepublishRequest{items}; },
+                           [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+                               const auto *reply = std::get_if<wire::ItemStatusReply>(&body);
+                               if (!reply || reply->statuses.size() != items.size() ||
+                                   reply->replicas.size() != items.size())
+                                   return false;
+                               for (size_t i = 0; i < ids.size(); ++i)
+                                   if (reply->statuses[i] == Status::Ok && ledger.find(ids[i]))
+                                       session_.check(session_.settle_commit(
+                                           ids[i], {reply->replicas[i], Status::Committed, 0}));
                                return true;
                            });
         if (failed(result))

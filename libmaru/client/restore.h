@@ -29,6 +29,7 @@ class Restore {
     Result register_namespaces();
     Result attach_pools(const std::vector<wire::Id> &missing);
     Result republish();
+    Result ask_published();
     Result attach_leases();
     Result attach_done();
     Result resolve();

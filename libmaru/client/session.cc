@@ -152,8 +152,10 @@ Outcome Session::close() {
     }
     while (state_ == SessionState::Attached && !pools_.empty()) {
         Pool &pool = *pools_.back();
+        // What others of the uid may read outlives this client.
+        const auto how = pool.shared() ? Pool::Close::Left : Pool::Close::Drained;
         guard.unlock();
-        Outcome closed = Pool::close(pool, Pool::Close::Drained, deadline);
+        Outcome closed = Pool::close(pool, how, deadline);
         guard.lock();
         if (closed.value == -EBUSY)
             return busy(closed.message);
@@ -182,6 +184,8 @@ void Session::io_loop() {
         TimeNs until = run_timers(now);
         if (state_ == SessionState::Disconnected && !closing_)
             until = std::min(until, next_attempt_);
+        if (views_.populate_step(guard))
+            until = 0;  // there may be more, and others first
         transport_.serve(guard, until);
     }
 }
@@ -252,7 +256,8 @@ void Session::on_event(const wire::Event &event) {
         case wire::EventKind::Retired:
             for (const wire::ReplicaName &name : event.items) {
                 const uint32_t held = held_.find_replica(name.replica);
-                if (held == HeldTable::kNone || held_[held].run.generation != name.generation)
+                if (held == HeldTable::kNone || held_[held].run.generation != name.generation ||
+                    !held_[held].pool)
                     continue;
                 withdraw(held);
                 if (event.kind == wire::EventKind::Reclaim)
@@ -264,6 +269,10 @@ void Session::on_event(const wire::Event &event) {
             break;
         case wire::EventKind::Refused:
             transport_.disconnect(ECONNREFUSED, event.message);
+            break;
+        case wire::EventKind::SegmentGone:
+            for (const wire::ReplicaName &item : event.items)
+                views_.gone(item.replica, static_cast<uint32_t>(item.generation));
             break;
         case wire::EventKind::Draining:  // told by each refusal
         case wire::EventKind::Shutdown:  // the end of the connection follows
@@ -279,6 +288,8 @@ void Session::on_disconnected(int, std::string_view) {
     // Nobody reconnects for a client that closes: marud learns the rest from our exit.
     if (closing_)
         transport_.fail_all(ENOTCONN, "marud is away, and the client closes");
+    if (closing_)
+        map_op_.fail_all();
 }
 
 void Session::on_fenced(std::string_view why) {
@@ -299,6 +310,7 @@ void Session::on_fenced(std::string_view why) {
         }
     }
     transport_.fail_all(EKEYREVOKED, over_why_);
+    map_op_.fail_all();
     transport_.disconnect(EKEYREVOKED, over_why_);
 }
 
@@ -496,15 +508,21 @@ void Session::take_lease(uint32_t held) {
     Held &entry = held_[held];
     ++entry.told_leases;
     ++entry.leases;
-    ++entry.pool->leases;
+    if (entry.pool)
+        ++entry.pool->leases;
 }
 
 void Session::drop_lease(uint32_t held, bool told_only) {
     Held &entry = held_[held];
     if (!told_only) {
         --entry.leases;
-        --entry.pool->leases;
+        if (entry.pool)
+            --entry.pool->leases;
+        else if (entry.leases == 0)
+            leave_view(held);
     }
+    if (entry.state == HeldState::Foreign && entry.leases == 0 && over())
+        return free_held(held);
     if (entry.state == HeldState::Orphan) {
         if (entry.leases == 0)
             free_held(held);
@@ -564,7 +582,17 @@ void Session::orphan(uint32_t held) {
         free_held(held);
 }
 
+void Session::leave_view(uint32_t held) {
+    if (View *view = std::exchange(held_[held].view, nullptr))
+        views_.leave(*view);
+}
+
 void Session::free_held(uint32_t held) {
+    if (!held_[held].pool) {
+        leave_view(held);
+        held_.remove(held);
+        return;
+    }
     held_[held].pool->allocator().apply(AllocationEvent::Reclaim, held_[held].run);
     held_.remove(held);
 }

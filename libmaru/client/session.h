@@ -20,7 +20,9 @@
 #include "libmaru/client/commit_ledger.h"
 #include "libmaru/client/held_table.h"
 #include "libmaru/client/lease_table.h"
+#include "libmaru/client/map_op.h"
 #include "libmaru/client/transport.h"
+#include "libmaru/client/view_table.h"
 #include "libmaru/wire/messages.h"
 
 namespace maru::client {
@@ -87,6 +89,8 @@ class Session final : public Transport::Listener {
     Transport &transport() { return transport_; }
     HeldTable &held() { return held_; }
     LeaseTable &leases() { return leases_; }
+    ViewTable &views() { return views_; }
+    MapOp &map_op() { return map_op_; }
     CommitLedger &ledger() { return ledger_; }
     const SessionOptions &options() const { return options_; }
     uint32_t epoch() const { return epoch_; }
@@ -142,6 +146,8 @@ class Session final : public Transport::Listener {
     // marud does not know it.
     void orphan(uint32_t held);
     void free_held(uint32_t held);
+    // No lease of this process is left on an entry that others keep.
+    void leave_view(uint32_t held);
     // Everything of a pool that is unmapped.
     void forget_pool(Pool &pool);
     std::vector<wire::PoolGauge> gauges();
@@ -208,6 +214,7 @@ class Session final : public Transport::Listener {
     std::vector<std::unique_ptr<Pool>> pools_;
     HeldTable held_;
     LeaseTable leases_;
+    ViewTable views_;
     CommitLedger ledger_;
 
     ReleaseOp release_op_{*this};
@@ -216,6 +223,7 @@ class Session final : public Transport::Listener {
     HeartbeatOp heartbeat_op_{*this};
     ResolveOp resolve_op_{*this};
     RecommitOp recommit_op_{*this};
+    MapOp map_op_{*this};
     std::vector<Op *> async_;  // unfinished, oldest (so the earliest deadline) first
 
     Transport transport_;

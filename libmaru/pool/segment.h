@@ -1,4 +1,4 @@
-// Segment: one memfd of a pool, mapped shared and writable.
+// Segment: one memfd of a pool, mapped shared: writable by its worker, or for reading by others.
 //
 // Checked before it is trusted: type, size, and the seals SHRINK|GROW, without which a truncation
 // elsewhere would turn a store into SIGBUS. Mapped at a multiple of 2 MiB. A forked child does not
@@ -22,6 +22,10 @@ class Segment {
     // `bytes` and `huge` as in SegmentReply. The descriptor is consumed, whatever the result.
     static Result<Segment> map(UniqueFd fd, uint64_t bytes, bool huge);
 
+    // Another worker's, or one that marud has adopted: the descriptor must be read-only, and its file
+    // sealed against new writers. It is closed again: the mapping is all that is needed.
+    static Result<Segment> map_for_reading(UniqueFd fd, uint64_t bytes, bool huge);
+
     Segment(Segment &&other) noexcept
         : fd_(std::move(other.fd_)),
           data_(std::exchange(other.data_, nullptr)),
@@ -40,6 +44,8 @@ class Segment {
   private:
     Segment(UniqueFd fd, std::byte *data, uint64_t bytes, bool huge)
         : fd_(std::move(fd)), data_(data), bytes_(bytes), huge_(huge) {}
+    static Result<Segment> map_checked(UniqueFd fd, uint64_t bytes, bool huge, uint64_t align,
+                                       int protection);
     UniqueFd fd_;
     std::byte *data_ = nullptr;
     uint64_t bytes_ = 0;

@@ -22,7 +22,7 @@ inline constexpr std::string_view kL2Storage = "l2_storage_v1";
 inline constexpr Capability kCapabilities[] = {
     {kCpuStorage, "private CPU pools: commit, probe, acquire, retire", true},
     {kMixedStorage, "private CPU pools with CXL pools behind them", false},
-    {kSharedStorage, "pools that other sessions of the host may read", false},
+    {kSharedStorage, "CPU pools for all sessions of a uid, which outlive their worker", true},
     {kL2Storage, "objects on SSD, promoted into an L1 pool on demand", false},
 };
 

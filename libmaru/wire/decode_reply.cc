@@ -132,8 +132,11 @@ bool decode(FieldReader &f, schema::StatusReply::Reader in, StatusReply *ret) {
     ret->host_reserved_bytes = in.getHostReservedBytes();
     ret->unproven_bytes = in.getUnprovenBytes();
     read_usage(in.getUsage(), &ret->usage);
+    ret->adopted_segments = in.getAdoptedSegments();
+    ret->adopted_bytes = in.getAdoptedBytes();
     return f.text("version", in.getVersion(), kAnyText, &ret->version) &&
-           f.text("fdstore", in.getFdstore(), kAnyText, &ret->fdstore);
+           f.text("fdstore", in.getFdstore(), kAnyText, &ret->fdstore) &&
+           f.text("adopted", in.getAdopted(), kAnyText, &ret->adopted);
 }
 
 bool decode(FieldReader &f, schema::SessionRow::Reader in, SessionRow *ret) {
@@ -159,6 +162,7 @@ bool decode(FieldReader &f, schema::PoolRow::Reader in, PoolRow *ret) {
     ret->uid = in.getUid();
     ret->page_bytes = in.getPageBytes();
     ret->segments = in.getSegments();
+    ret->segment = in.getSegment();
     ret->age_ms = in.getAgeMs();
     read_usage(in.getUsage(), &ret->usage);
     return f.enumeration("medium", in.getMedium(), Medium::Ssd, &ret->medium) &&
@@ -310,6 +314,12 @@ bool decode_reply_body(FieldReader &f, schema::Reply::Body::Reader in, ReplyBody
             ret->emplace<CountReply>(CountReply{count.getCount(), count.getPending()});
             return true;
         }
+        case Body::VIEW: {
+            const auto view = in.getView();
+            ret->emplace<ViewReply>(ViewReply{view.getPool(), view.getSegment(), view.getOffset(),
+                                              view.getBytes(), view.getHuge()});
+            return true;
+        }
     }
     return f.fail(
         Status::Unsupported,
@@ -317,7 +327,7 @@ bool decode_reply_body(FieldReader &f, schema::Reply::Body::Reader in, ReplyBody
 }
 
 bool decode_event(FieldReader &f, schema::Event::Reader in, Event *ret) {
-    return f.enumeration("kind", in.getKind(), EventKind::Refused, &ret->kind) &&
+    return f.enumeration("kind", in.getKind(), EventKind::SegmentGone, &ret->kind) &&
            f.records("items", in.getItems(), kMaxBatchItems, &ret->items) &&
            f.text("message", in.getMessage(), kAnyText, &ret->message);
 }

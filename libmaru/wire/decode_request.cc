@@ -48,10 +48,10 @@ bool decode(FieldReader &f, schema::Republish::Reader in, RepublishRequest *ret)
     if (!f.records("items", in.getItems(), kMaxBatchItems, &ret->items))
         return false;
     for (const RepublishItem &item : ret->items)
-        if (item.retiring > 1)
+        if (item.retiring > 2)
             return f.fail(
                 Status::InvalidArgument,
-                "items: retiring is " + std::to_string(item.retiring) + ", must be 0 or 1");
+                "items: retiring is " + std::to_string(item.retiring) + ", must be 0, 1 or 2");
     return true;
 }
 
@@ -84,7 +84,7 @@ bool decode_segment(schema::SegmentRequest::Reader in, T *ret) {
 
 bool decode(FieldReader &f, schema::ClosePool::Reader in, ClosePoolRequest *ret) {
     ret->pool = in.getPool();
-    return f.enumeration("phase", in.getPhase(), ClosePhase::Finish, &ret->phase);
+    return f.enumeration("phase", in.getPhase(), ClosePhase::Leave, &ret->phase);
 }
 
 bool decode(FieldReader &f, schema::Commit::Reader in, CommitRequest *ret) {
@@ -225,6 +225,13 @@ bool decode_request_body(FieldReader &f, schema::Message::Body::Reader in, Reque
         case Body::RELOAD:
             ret->emplace<ReloadRequest>();
             return true;
+        case Body::MAP_SEGMENT: {
+            const auto map = in.getMapSegment();
+            ret->emplace<MapSegmentRequest>().lease = {map.getReplica(), map.getGeneration()};
+            return true;
+        }
+        case Body::RETIRE_SEGMENT:
+            return decode_segment(in.getRetireSegment(), &ret->emplace<RetireSegmentRequest>());
     }
     return f.fail(
         Status::Unsupported,

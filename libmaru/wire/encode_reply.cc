@@ -62,6 +62,7 @@ void put_row(const PoolRow &in, schema::PoolRow::Builder out) {
     out.setUid(in.uid);
     out.setPageBytes(in.page_bytes);
     out.setSegments(in.segments);
+    out.setSegment(in.segment);
     out.setAgeMs(in.age_ms);
     put_usage(in.usage, out.initUsage());
 }
@@ -230,6 +231,9 @@ struct BodyEncoder {
         to.setUnprovenBytes(in.unproven_bytes);
         put_usage(in.usage, to.initUsage());
         put_text(in.fdstore, [&](unsigned n) { return to.initFdstore(n); });
+        put_text(in.adopted, [&](unsigned n) { return to.initAdopted(n); });
+        to.setAdoptedSegments(in.adopted_segments);
+        to.setAdoptedBytes(in.adopted_bytes);
     }
     void operator()(const ListReply &in) {
         auto to = out.initList();
@@ -256,6 +260,14 @@ struct BodyEncoder {
         auto to = out.initCount();
         to.setCount(in.count);
         to.setPending(in.pending);
+    }
+    void operator()(const ViewReply &in) {
+        auto to = out.initView();
+        to.setPool(in.pool);
+        to.setSegment(in.segment);
+        to.setHuge(in.huge);
+        to.setOffset(in.offset);
+        to.setBytes(in.bytes);
     }
 };
 

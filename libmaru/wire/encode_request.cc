@@ -167,6 +167,16 @@ struct BodyEncoder {
     }
     void operator()(const DrainRequest &in) { out.initDrain().setEnable(in.enable); }
     void operator()(const ReloadRequest &) { out.setReload(); }
+    void operator()(const MapSegmentRequest &in) {
+        auto to = out.initMapSegment();
+        to.setReplica(in.lease.replica);
+        to.setGeneration(in.lease.generation);
+    }
+    void operator()(const RetireSegmentRequest &in) {
+        auto to = out.initRetireSegment();
+        to.setPool(in.pool);
+        to.setSegment(in.segment);
+    }
 };
 
 }  // namespace

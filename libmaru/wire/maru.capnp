@@ -33,7 +33,7 @@
 #   ReplicaName    16 B   0: replica id u64; 8: generation u64
 #   LeaseItem      24 B   0: replica id u64; 8: generation u64; 16: count u64
 #   RepublishItem  88 B   0: CommitItem; 72: namespace id u64 (of the new epoch);
-#                         80: lease count u32; 84: retiring u32, 0 or 1
+#                         80: lease count u32; 84: retiring u32, 0, 1 or (scope host) 2
 #   PoolGauge      40 B   0: pool id u64; 8: allocated bytes u64; 16: quarantined bytes u64;
 #                         24: populated bytes u64; 32: pinned bytes u64
 #   Id              8 B   0: id u64
@@ -97,6 +97,8 @@ struct Message {
     adminRetire @30 :AdminRetire;             # -> CountReply
     drain @31 :Drain;                         # -> StatusOnly
     reload @32 :Void;                         # -> StatusOnly
+    mapSegment @33 :MapSegment;               # -> ViewReply, with a descriptor to read through
+    retireSegment @34 :SegmentRequest;        # -> CountReply; admin request
   }
 }
 
@@ -144,7 +146,7 @@ struct AttachPool {
 }
 
 struct Republish {
-  # Tells a new marud what the worker's private pools hold.
+  # Tells a new marud what the worker's private pools hold, and which shared memory it still reads.
   items @0 :Data;  # RepublishItem; at most 1024
 }
 
@@ -193,6 +195,7 @@ enum ClosePhase {
   drain @0;   # refuse new commits and acquires; BUSY, and nothing changed, while leases live
   force @1;   # retire everything, answer when the last lease has ended
   finish @2;  # the worker has unmapped: seal and give the bytes back
+  leave @3;   # scope host: the worker has unmapped; marud keeps what is READY (shared_storage_v1)
 }
 
 struct ClosePool {
@@ -235,6 +238,13 @@ struct Acquire {
   keys @1 :Data;         # Digest; keys times objects of the manifest at most 1024
   manifest @2 :Manifest;
   stopAtMiss @3 :Bool;   # keys after the first miss are not acquired
+}
+
+struct MapSegment {
+  # shared_storage_v1. A way to read the segment that a lease of this session lies in. The descriptor
+  # is read-only, and its file sealed against new writers.
+  replica @0 :UInt64;
+  generation @1 :UInt64;
 }
 
 struct ReplicaNames {
@@ -300,6 +310,7 @@ struct Reply {
     list @16 :ListReply;
     explain @17 :ExplainReply;
     count @18 :CountReply;
+    view @19 :ViewReply;
   }
 }
 
@@ -359,6 +370,14 @@ struct PoolReply {
 struct SegmentReply {
   bytes @0 :UInt64;
   huge @1 :Bool;               # backed by hugetlb pages
+}
+
+struct ViewReply {
+  pool @0 :UInt64;
+  segment @1 :UInt32;
+  huge @2 :Bool;
+  offset @3 :UInt64;           # in the pool, of the segment's first byte
+  bytes @4 :UInt64;
 }
 
 struct ClosePoolReply {
@@ -422,6 +441,9 @@ struct StatusReply {
   unprovenBytes @15 :UInt64;   # charged to dead sessions whose memory is not proven unwritable
   usage @16 :Usage;
   fdstore @17 :Text;           # "systemd" or "none"
+  adopted @18 :Text;           # adopted segments: "kept" over a restart of marud, or "volatile"
+  adoptedSegments @19 :UInt32;
+  adoptedBytes @20 :UInt64;
 }
 
 struct SessionRow {
@@ -447,7 +469,7 @@ struct PoolRow {
   tier @3 :Tier;
   scope @4 :Scope;
   engine @5 :Text;
-  state @6 :Text;              # open, closing, proving, quarantined
+  state @6 :Text;              # open, closing, proving, adopted, quarantined
   pageKind @7 :Text;           # "4K", "2M hugetlb"
   numaNode @8 :Int32 = -1;
   uid @9 :UInt32;
@@ -455,6 +477,7 @@ struct PoolRow {
   segments @11 :UInt32;
   ageMs @12 :UInt64;
   usage @13 :Usage;
+  segment @14 :UInt32 = 0xffffffff;  # of an adopted segment: which of its pool
 }
 
 struct NamespaceRow {
@@ -529,6 +552,7 @@ enum EventKind {
   draining @3;  # marud admits nothing new
   shutdown @4;  # marud stops; reconnect and attach
   refused @5;   # the first and last packet of a connection that marud does not take; the message says why
+  segmentGone @6;  # items name pools and segments: nothing of them is lent any more
 }
 
 struct Event {

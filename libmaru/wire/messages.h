@@ -114,12 +114,20 @@ struct AttachPoolRequest {
     uint32_t segment_count = 0;    // = descriptors in this packet
     uint64_t next_generation = 0;  // of the allocator, for the journal; pages know their own
 };
-// After a restart only, own pools of Scope::Worker only. Per item: Ok and the new replica id (the
+// After a restart only. Own pools of Scope::Worker: per item Ok and the new replica id (the
 // same again for an identical item); Denied, not one's pool; StaleEpoch, namespace id of an earlier
 // life; NotFound, no such namespace or pool; InvalidArgument, namespace not described; Conflict,
 // overlap, or a segment that marud does not hold; Incompatible, size. lease_count leases are held
 // at once by this session. retiring = 1: registered so that its pages stay taken, never found;
 // Reclaim follows AttachDone when its leases are gone.
+// Own pools of Scope::Host: what is READY comes from marud's own record, so everything is named:
+// what is committed, what is retired and not acknowledged (retiring = 1, also without leases), and
+// commits that no answer came for (retiring = 2: Ok and the id, or Absent, which is final). A
+// replica that the record does not have, or not as READY, is registered as if retiring; Retired and
+// Reclaim follow AttachDone. What is recorded and not named by AttachDone is retired.
+// A pool of another session of the uid, or one that marud has adopted: the leases that are held in
+// it. Ok and the new id; NotFound: marud does not know it, nothing is held any more, and a view of
+// it stays readable until it is unmapped.
 struct RepublishRequest {
     std::span<const RepublishItem> items;
 };
@@ -153,9 +161,11 @@ struct RegisterNamespaceRequest {
     std::string_view text;  // the full text; 1 to 16 KiB of UTF-8 without NUL
 };
 // Workers only. capacity_bytes is rounded up to whole pages (with huge pages not Off: and to 2
-// MiB). page_bytes: a power of two, 4 KiB to 1 GiB. Medium Cpu, tier L1, scope Worker; others are
-// Unsupported naming the capability. NoSpace: host aggregate; Quota: worker grant, uid bytes, uid
-// segments - the message has asked, used and limit. Unavailable: draining.
+// MiB). page_bytes: a power of two, 4 KiB to 1 GiB. Medium Cpu, tier L1, scope Worker or Host;
+// others are Unsupported naming the capability. NoSpace: host aggregate; Quota: worker grant, uid
+// bytes, uid segments - the message has asked, used and limit. Unavailable: draining. Scope Worker is
+// charged as a whole here; scope Host segment by segment in GrantSegment, so that a pool can be
+// opened while adopted segments fill the quota.
 struct OpenPoolRequest {
     Medium medium = Medium::Cpu;
     Tier tier = Tier::L1;
@@ -169,7 +179,8 @@ struct OpenPoolRequest {
                                // the next life of marud too; with another content: Conflict
 };
 // The reply carries the descriptor of the segment. Asked again, the same segment again. NoMemory,
-// FdLimit, Internal: it could not be made; ask again later. Busy: the pool is closing.
+// FdLimit, Internal: it could not be made; ask again later. Busy: the pool is closing. Scope Host:
+// NoSpace, Quota as for OpenPool: skip the admission, keep the hits, ask again later.
 struct GrantSegmentRequest {
     Id pool = 0;
     uint32_t segment = 0;
@@ -192,6 +203,9 @@ enum class ClosePhase : uint16_t {
                  // mapping or a pin (leases = 0), are left; InvalidArgument before Drain or Force.
                  // Denied: a segment carries F_SEAL_SEAL; the pool is gone, those bytes stay
                  // charged until marud restarts. NotFound on a retry: it was done
+    Leave = 3,  // scope Host, at any time: the worker has unmapped and goes. As Finish, but what is
+                // READY or read by others is adopted, segment by segment, and stays a hit. Leases
+                // of other sessions do not hinder it. InvalidArgument for scope Worker
 };
 struct ClosePoolRequest {
     Id pool = 0;
@@ -246,6 +260,12 @@ struct AcquireRequest {
 struct ReleaseRequest {
     std::span<const ReplicaName> items;
 };
+// A descriptor of the segment that a lease of this session lies in, for mapping it to read only. The
+// lease is named and not the segment: who holds none has nothing to map. NotFound: no such lease;
+// FdLimit. Workers only. From now on SegmentGone events are sent to this session.
+struct MapSegmentRequest {
+    ReplicaName lease;
+};
 // Of one's own replicas. Per item: Ok, no reader: free the pages, then ReclaimAck; Pending, readers
 // left: Reclaim follows; Denied; NotFound; StaleGeneration; StaleEpoch. Again for a retiring one:
 // same.
@@ -283,6 +303,12 @@ struct AdminRetireRequest {  // all replicas of an object; or of a whole namespa
     Id namespace_id = 0;
     std::optional<Key> key;
 };
+// Everything in one segment of a pool of scope Host; an adopted one is dropped when its last lease
+// ends. Of one's own uid, or for an admin of anyone; Denied otherwise. NotFound: no such segment.
+struct RetireSegmentRequest {
+    Id pool = 0;
+    uint32_t segment = 0;
+};
 struct DrainRequest {
     bool enable = true;  // draining: no new sessions, pools, commits; readers go on
 };
@@ -295,7 +321,8 @@ using RequestBody =
                  GrantSegmentRequest, SegmentMappedRequest, ClosePoolRequest, CloseSessionRequest,
                  CommitRequest, ResolveRequest, ProbeRequest, AcquireRequest, ReleaseRequest,
                  RetireRequest, ReclaimAckRequest, UsageRequest, StatusRequest, ListRequest,
-                 ExplainRequest, AdminRetireRequest, DrainRequest, ReloadRequest>;
+                 ExplainRequest, AdminRetireRequest, DrainRequest, ReloadRequest, MapSegmentRequest,
+                 RetireSegmentRequest>;
 
 struct Request {
     uint64_t id = 0;               // chosen by the client, not 0, unique among its unanswered ones
@@ -360,6 +387,13 @@ struct SegmentReply {
     uint64_t bytes = 0;
     bool huge = false;  // backed by hugetlb
 };
+struct ViewReply {  // mapSegment: which bytes of which pool the descriptor is
+    Id pool = 0;
+    uint32_t segment = 0;
+    uint64_t offset = 0;  // in the pool, of its first byte
+    uint64_t bytes = 0;
+    bool huge = false;
+};
 struct ClosePoolReply {
     Status status = Status::Ok;
     uint64_t leases = 0;       // Busy: how many hold it
@@ -414,6 +448,9 @@ struct StatusReply {
     uint64_t host_limit_bytes = 0, host_reserved_bytes = 0, unproven_bytes = 0;
     Usage usage;
     std::string_view fdstore;  // "systemd" or "none"
+    std::string_view adopted;  // "kept" over a restart of marud, or "volatile"
+    uint32_t adopted_segments = 0;
+    uint64_t adopted_bytes = 0;
 };
 struct SessionRow {
     Id session = 0;
@@ -429,12 +466,13 @@ struct PoolRow {
     Medium medium = Medium::Cpu;
     Tier tier = Tier::L1;
     Scope scope = Scope::Worker;
-    std::string engine, state;  // open, closing, proving, quarantined
+    std::string engine, state;  // open, closing, proving, adopted, quarantined
     std::string page_kind;      // "4K", "2M hugetlb"
     int32_t numa_node = -1;
     uint32_t uid = 0, page_bytes = 0, segments = 0;
     uint64_t age_ms = 0;
     Usage usage;
+    uint32_t segment = UINT32_MAX;  // of an adopted segment: which of its pool
 };
 struct NamespaceRow {
     Id namespace_id = 0;
@@ -479,20 +517,21 @@ struct CountReply {  // adminRetire
     uint64_t pending = 0;
 };
 
-using ReplyBody =
-    std::variant<StatusOnly, HelloReply, SessionReply, AttachReply, NamespaceReply, PoolReply,
-                 SegmentReply, ClosePoolReply, CommitReply, ResolveReply, ProbeReply, AcquireReply,
-                 ItemStatusReply, UsageReply, StatusReply, ListReply, ExplainReply, CountReply>;
+using ReplyBody = std::variant<StatusOnly, HelloReply, SessionReply, AttachReply, NamespaceReply,
+                               PoolReply, SegmentReply, ClosePoolReply, CommitReply, ResolveReply,
+                               ProbeReply, AcquireReply, ItemStatusReply, UsageReply, StatusReply,
+                               ListReply, ExplainReply, CountReply, ViewReply>;
 
 // ---- events: pushed by marud, id 0 --------------------------------------------------------------
 
 enum class EventKind : uint16_t {
-    Reclaim = 0,   // the last reader of these RETIRING replicas is gone: free, then ReclaimAck
-    Retired = 1,   // marud retired these (admin); no new acquire; Reclaim follows
-    Fenced = 2,    // the session lost its engine; message says to whom; the connection is closed
-    Draining = 3,  // marud admits nothing new
-    Shutdown = 4,  // marud stops; reconnect and re-attach
-    Refused = 5,   // marud does not take this connection; message says why; its end follows
+    Reclaim = 0,      // the last reader of these RETIRING replicas is gone: free, then ReclaimAck
+    Retired = 1,      // marud retired these (admin); no new acquire; Reclaim follows
+    Fenced = 2,       // the session lost its engine; message says to whom; the connection is closed
+    Draining = 3,     // marud admits nothing new
+    Shutdown = 4,     // marud stops; reconnect and re-attach
+    Refused = 5,      // marud does not take this connection; message says why; its end follows
+    SegmentGone = 6,  // items are (pool, segment): nothing of them is lent any more, unmap them
 };
 struct Event {
     EventKind kind = EventKind::Reclaim;

@@ -49,6 +49,8 @@ constexpr const char *kRequestNames[] = {
     "admin_retire",
     "drain",
     "reload",
+    "map_segment",
+    "retire_segment",
 };
 static_assert(std::size(kRequestNames) == std::variant_size_v<RequestBody>);
 

@@ -113,11 +113,12 @@ struct LeaseItem {  // 24 B: what a session holds; count > 1 when it acquired mo
 };
 static_assert(sizeof(LeaseItem) == 24);
 
-struct RepublishItem {  // 88 B: what a worker holds in its private pools, told to a new marud
+struct RepublishItem {  // 88 B: what a worker holds, told to a new marud
     CommitItem item;
     Id namespace_id = 0;       // of the new epoch
     uint32_t lease_count = 0;  // leases that this same session holds on it
-    uint32_t retiring = 0;     // 1: retired before, and not to be found again
+    uint32_t retiring = 0;     // 1: retired before, and not to be found again; 2: a commit without
+                               // an answer, to be told whether it was published
 };
 static_assert(sizeof(RepublishItem) == 88);
 

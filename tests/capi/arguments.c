@@ -90,6 +90,14 @@ static void bad_pool_options_are_named(void) {
     options.numa = 3;
     assert_int_equal(maru_pool_open(worker.client, &options, &pool), -EINVAL);
     assert_message("numa");
+    options = pool_options(1 << 20);
+    options.scope = 2;
+    assert_int_equal(maru_pool_open(worker.client, &options, &pool), -EINVAL);
+    assert_message("scope");
+    options = pool_options(1 << 20);
+    options.reserved_0 = 1;
+    assert_int_equal(maru_pool_open(worker.client, &options, &pool), -EINVAL);
+    assert_message("reserved_0");
     assert_int_equal(maru_pool_open(worker.client, NULL, &pool), -EINVAL);
     options = pool_options(1 << 20);
     assert_int_equal(maru_pool_open(worker.client, &options, NULL), -EINVAL);

@@ -158,6 +158,87 @@ static void several_pools_of_one_worker(void) {
     close_worker(&worker);
 }
 
+/* A client of its own, with a pool of scope host. */
+static void open_sharer(struct worker *worker, const char *engine, uint64_t bytes) {
+    struct maru_pool_options options = pool_options(bytes);
+    options.scope = MARU_SCOPE_HOST;
+    open_client(worker, engine, "maru-test");
+    assert_int_equal(maru_pool_open(worker->client, &options, &worker->pool), 0);
+}
+
+static void a_host_pool_is_read_by_others_and_outlives_its_client(void) {
+    struct worker first, second, third;
+    maru_lease *lease;
+    open_sharer(&first, "first", 1 << 20);
+    assert_int_equal(info_of(first.pool).scope, MARU_SCOPE_HOST);
+    assert_int_equal(store_one(&first, 1), 0);
+    assert_int_equal(store_one(&first, 2), 0);
+    open_worker(&second, "second", 1 << 20);
+    assert_int_equal(info_of(second.pool).scope, MARU_SCOPE_WORKER);
+    assert_int_equal(load_one(&second, 1), 0);
+    lease = acquire_one(&second, 2);
+    /* What is private stays so. */
+    assert_int_equal(store_one(&second, 3), 0);
+    assert_int_equal(load_one(&first, 3), -ENOENT);
+    close_worker(&first);
+    assert_true(is_filled(maru_lease_data(lease), 2, OBJECT_BYTES));
+    assert_int_equal(maru_lease_release(&lease, 1), 0);
+    assert_eventually(load_one(&second, 1) == 0);
+    open_sharer(&third, "first", 1 << 20);
+    assert_int_equal(load_one(&third, 2), 0);
+    assert_int_equal(store_one(&third, 1), -EEXIST);
+    assert_int_equal(info_of(third.pool).allocated_bytes, 0); /* the pages are free again */
+    close_worker(&third);
+    close_worker(&second);
+}
+
+static void a_closed_host_pool_leaves_nothing(void) {
+    struct worker first, second;
+    maru_lease *lease;
+    open_sharer(&first, "first", 1 << 20);
+    open_client(&second, "second", "maru-test");
+    assert_int_equal(store_one(&first, 1), 0);
+    lease = acquire_one(&second, 1);
+    assert_int_equal(maru_pool_close(first.pool, MARU_CLOSE_DRAINED), -EBUSY);
+    assert_message("1 leases");
+    assert_int_equal(maru_lease_release(&lease, 1), 0);
+    assert_int_equal(maru_pool_close(first.pool, MARU_CLOSE_DRAINED), 0);
+    assert_int_equal(load_one(&second, 1), -ENOENT);
+    close_worker(&second);
+    close_worker(&first);
+}
+
+static void a_host_pool_grows_by_segments_and_keeps_its_hits_when_full(void) {
+    struct worker first, second;
+    struct maru_pool_info info;
+    uint32_t stored = 0, number;
+    int result = 0;
+    open_worker(&second, "second", 5 << 20); /* leaves the uid room for three segments */
+    open_sharer(&first, "first", 8 << 20);
+    info = info_of(first.pool);
+    assert_int_equal(info.segment_count, 8);
+    assert_true(info.populated_bytes <= 2 << 20); /* asked for as it fills */
+    for (number = 0; number < 8 * 64 && result == 0; ++number) {
+        int tries = 0;
+        /* The next segment is on its way, or is not granted. */
+        do {
+            result = store_one(&first, number);
+            if (result == -ENOSPC)
+                capi_pause();
+        } while (result == -ENOSPC && info_of(first.pool).populate_result == 0 && ++tries < 10000);
+        stored += result == 0;
+    }
+    assert_int_equal(result, -ENOSPC);
+    assert_int_equal(info_of(first.pool).populate_result, -EDQUOT);
+    assert_int_equal(store_one(&first, number), -ENOSPC);
+    assert_message("quota in bytes");
+    assert_int_equal(stored, 3 * 64);
+    for (number = 0; number < stored; ++number)
+        assert_int_equal(load_one(&second, number), 0);
+    close_worker(&second);
+    close_worker(&first);
+}
+
 static const struct capi_test tests[] = {
     {"InfoHasTheGrant", info_has_the_grant, NULL},
     {"GrantsAreLimited", grants_are_limited,
@@ -167,5 +248,12 @@ static const struct capi_test tests[] = {
     {"AForcedCloseWaitsForTheReaders", a_forced_close_waits_for_the_readers, NULL},
     {"AForcedCloseEndsWithTheLastRelease", a_forced_close_ends_with_the_last_release, NULL},
     {"SeveralPoolsOfOneWorker", several_pools_of_one_worker, NULL},
+    {"AHostPoolIsReadByOthersAndOutlivesItsClient",
+     a_host_pool_is_read_by_others_and_outlives_its_client, NULL},
+    {"AClosedHostPoolLeavesNothing", a_closed_host_pool_leaves_nothing, NULL},
+    {"AHostPoolGrowsBySegmentsAndKeepsItsHitsWhenFull",
+     a_host_pool_grows_by_segments_and_keeps_its_hits_when_full,
+     "[cpu]\nhost_bytes = \"32MiB\"\nuid_bytes = \"8MiB\"\n"
+     "host_segment_bytes = \"1MiB\"\n"},
 };
 CAPI_SUITE(pools, tests);

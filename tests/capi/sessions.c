@@ -20,7 +20,8 @@ static void info_and_capabilities(void) {
     assert_true(info.epoch != 0 && info.session != 0 && info.probe_keys_max > 0);
     assert_true(strlen(info.server_version) > 0);
     assert_int_equal(maru_client_has_capability(worker.client, "cpu_storage_v1"), 1);
-    assert_int_equal(maru_client_has_capability(worker.client, "shared_storage_v1"), 0);
+    assert_int_equal(maru_client_has_capability(worker.client, "shared_storage_v1"), 1);
+    assert_int_equal(maru_client_has_capability(worker.client, "mixed_storage_v1"), 0);
     assert_int_equal(maru_client_has_capability(worker.client, NULL), -EINVAL);
     close_worker(&worker);
 }

@@ -1,12 +1,14 @@
 // Writes the binary seeds of the targets that start from frames, so that they follow the schema:
 // FOLDER/frame and FOLDER/reply get a valid frame of every kind, FOLDER/service the life of a worker
-// and of a crowd of requests as service_fuzz reads it, FOLDER/record a record of each kind of session.
+// and of a crowd of requests as service_fuzz reads it, FOLDER/record a record of each kind of session,
+// FOLDER/objects one of shared memory.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "daemon/event/object_store.h"
 #include "daemon/event/session_store.h"
 #include "libmaru/wire/codec.h"
 #include "tests/libmaru/wire/samples.h"
@@ -88,6 +90,20 @@ int main(int argc, char **argv) {
     pool.segments = {{true, true, false, {1, 2}}, {}};
     records.write(maru::format_record(recorded, boot));
 
+    Folder objects(top / "objects");
+    CommitItem object;
+    object.pool = pool.pool;
+    object.generation = 5;
+    object.length = 4096;
+    const std::vector<maru::ObjectRecord> facts = {
+        maru::RecordedNamespace{1, 1000, 4096, "text", "raw"}, maru::RecordedObject{1, object},
+        maru::RecordedRetirement{object.pool, object.offset, object.generation},
+        maru::RecordedAdoption{
+            {object.pool, 1}, 1000, 1 << 16, 1 << 16, 1 << 16, 4096, true, {1, 2}, "engine"},
+        maru::RecordedEnd{{object.pool, UINT32_MAX}}};
+    objects.write(maru::format_objects_header(boot));
+    objects.write(maru::format_objects_header(boot) + maru::format_objects(facts));
+
     // 0x60: with the right epoch and ids. 0x18: a wish of Service comes true.
     auto say = [&](RequestBody body, uint8_t client = 0) {
         Request request;
@@ -116,6 +132,13 @@ int main(int argc, char **argv) {
             say(AcquireRequest{0, keys}, client) + say(RetireRequest{names}, client) +
             say(ReleaseRequest{names}, client) + say(ReclaimAckRequest{names}, client);
         service.write(life);
+        // A worker that leaves what it stored (bit 0 of the record: its pool is shared).
+        if (client)
+            service.write(life + say(CommitRequest{0, 3, items}, client) +
+                          say(AcquireRequest{0, keys}, client) +
+                          say(MapSegmentRequest{names[0]}, client) +
+                          say(ClosePoolRequest{0, ClosePhase::Leave}, client) + wish +
+                          say(RetireSegmentRequest{}, client));
         std::string rest = life;
         test::for_each_request(sampler, [&](const Request &r) {
             rest += record(static_cast<uint8_t>(0x60 | client), 1, encoder.request(r));

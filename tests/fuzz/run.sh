@@ -5,7 +5,7 @@
 #
 # A target per decoder of what another process or a person made: frame (requests and replies, both
 # ways), reply (what a client believes of marud), service (sequences of requests with descriptors, from
-# hello on), record (what marud wrote for its next life), config, text (sizes, durations, digests, ids,
+# hello on), record and objects (what marud wrote for its next life), config, text (sizes, durations, digests, ids,
 # command lines), trace. There is no layout in shared memory yet that one side reads and the other
 # writes: segments hold the callers' bytes alone.
 #
@@ -25,7 +25,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, unsigned
     exit 77
 fi
 
-targets=(config frame record reply service text trace)
+targets=(config frame objects record reply service text trace)
 build=build-fuzz
 cxx=clang++ cc=clang
 command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }

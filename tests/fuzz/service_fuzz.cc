@@ -53,6 +53,9 @@ class Shell final : public Effects {
         if (const auto *commit = std::get_if<wire::CommitReply>(&reply.body))
             for (const auto &result : commit->results)
                 replicas.learn(result.replica);
+        if (const auto *acquired = std::get_if<wire::AcquireReply>(&reply.body))
+            for (const auto &result : acquired->results)
+                replicas.learn(result.replica);
     }
     void event(ConnectionId to, const wire::Event &event) override {
         if (closed.count(to) || !encoder_.event(event))
@@ -72,6 +75,7 @@ class Shell final : public Effects {
         return ++saved_ % 17 == 0 ? Result<void>(Error{28, "write a record"}) : Result<void>();
     }
     void remove_session(wire::Id) override {}
+    void record_objects(std::span<const ObjectRecord>) override {}
     void reload() override {}
     void log(int, std::string_view, wire::Id) override {}
 
@@ -141,6 +145,20 @@ class Run {
         check();
         for (unsigned who = 0; who < 2; ++who)
             exit(who);
+        settle();
+        retire_adopted();
+        settle();
+        const Service::Counters left = service_.counters();
+        if (left.sessions || left.replicas || left.leases || left.reserved_bytes ||
+            !shell_.held.empty())
+            wrong(std::to_string(left.sessions) + " sessions, " + std::to_string(left.replicas) +
+                  " replicas, " + std::to_string(left.leases) + " leases, " +
+                  std::to_string(left.reserved_bytes) + " bytes, " +
+                  std::to_string(shell_.held.size()) + " descriptors are left");
+    }
+
+  private:
+    void settle() {
         for (int i = 0; i < 2'000 && (!shell_.wishes.empty() || service_.counters().sessions);
              ++i) {
             now_ += 1'000'000'000;
@@ -148,14 +166,25 @@ class Run {
             service_.tick(now_);
             bury();
         }
-        const Service::Counters left = service_.counters();
-        if (left.sessions || left.replicas || left.leases || left.reserved_bytes)
-            wrong(std::to_string(left.sessions) + " sessions, " + std::to_string(left.replicas) +
-                  " replicas, " + std::to_string(left.leases) + " leases, " +
-                  std::to_string(left.reserved_bytes) + " bytes are left");
     }
-
-  private:
+    // What outlived its worker goes only by hand.
+    void retire_adopted() {
+        const ConnectionId admin = ++next_connection_;
+        service_.connection_opened(admin, {0, 0, 9, 5, ++next_process_, true, "fuzz"}, 0, now_);
+        auto ask = [&](wire::RequestBody body, uint32_t epoch) {
+            wire::Request request;
+            request.id = ++next_request_;
+            request.epoch = epoch;
+            request.body = std::move(body);
+            shell_.asked.insert(request.id);
+            service_.handle(admin, request, {}, now_);
+        };
+        ask(wire::HelloRequest{}, 0);
+        for (const RecordedAdoption &kept : adoptions_in(service_.object_records()))
+            ask(wire::RetireSegmentRequest{kept.segment.pool, kept.segment.segment}, kEpoch);
+        shell_.closed.insert(admin);
+        service_.connection_closed(admin, now_);
+    }
     static ServiceConfig config() {
         ServiceConfig config;
         config.epoch = kEpoch;
@@ -163,6 +192,7 @@ class Run {
         config.uid_cpu_bytes = 1 << 21;
         config.worker_cpu_bytes = 1 << 20;
         config.segment_bytes = 1 << 16;
+        config.host_segment_bytes = 1 << 16;
         config.max_objects = 4096;
         config.max_leases_per_session = 64;
         config.max_namespaces = 8;
@@ -281,11 +311,15 @@ class Run {
                     request.capacity_bytes = (request.capacity_bytes % 8 + 1) << 16;
                     request.page_bytes = 4096;
                     request.request_key = request.request_key % 4 + 1;
-                    request.scope = wire::Scope::Worker;
+                    request.scope = choice & 1 ? wire::Scope::Host : wire::Scope::Worker;
                     request.medium = wire::Medium::Cpu;
                     request.tier = wire::Tier::L1;
                     request.huge_pages = wire::HugePages::Off;
                     request.numa = wire::Numa::Off;
+                }
+                if constexpr (requires { request.lease; }) {
+                    request.lease.replica = shell_.replicas[request.lease.replica];
+                    request.lease.generation %= 64;
                 }
                 if constexpr (requires { request.segment; })
                     request.segment %= 8;

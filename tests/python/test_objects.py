@@ -246,7 +246,7 @@ class ObjectsTest(MaruTest):
         self.assertTrue(client.has_capability("cpu_storage_v1"))
         self.assertFalse(client.has_capability("no_such_thing_v9"))
         usage = pool.info()
-        self.assertEqual(usage.capacity_bytes, 16 * MIB)
+        self.assertEqual((usage.capacity_bytes, usage.scope), (16 * MIB, "worker"))
         self.assertGreaterEqual(usage.allocated_bytes, 2 * 65536)
         for thing, words in (
             (client, ["worker", "attached"]),
@@ -273,6 +273,7 @@ class OptionsTest(MaruTest):
             ({"huge_pages": True}, "huge_pages is True"),
             ({"numa": "on"}, "numa is 'on'"),
             ({"medium": "tape"}, "medium is 'tape'"),
+            ({"scope": "moon"}, "scope is 'moon': must be one of 'worker', 'host'"),
         ):
             with self.assertRaisesRegex(ValueError, text):
                 client.pool(MIB, **options)

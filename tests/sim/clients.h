@@ -26,6 +26,11 @@ class Endpoint : public Client {
     struct Asked {
         size_t kind = 0;              // index in wire::RequestBody
         std::vector<uint64_t> about;  // indices or ids, as its sender needs them
+        template <typename T>
+        bool of() const {
+            static const size_t index = wire::RequestBody(T{}).index();
+            return kind == index;
+        }
     };
     virtual void greeted() = 0;  // hello is done, the epoch known
     virtual void answered(const Asked &asked, const wire::Reply &reply,

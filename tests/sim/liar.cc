@@ -137,7 +137,7 @@ void Liar::ask_anything() {
             item.generation += pools_[0].next_generation;
         commits_.push_back(item);
     }
-    switch (random.below(22)) {
+    switch (random.below(23)) {
         case 0:
             lie(wire::ReleaseRequest{replicas_});
             break;
@@ -207,6 +207,12 @@ void Liar::ask_anything() {
             lie(wire::DescribeRequest{
                 world_.some_id(),
                 random.one_in(30) ? 1 + random.below(9000) : object_bytes(settings), "flat"});
+            break;
+        case 21:
+            if (random.coin())
+                lie(wire::MapSegmentRequest{replicas_[0]});
+            else
+                lie(wire::RetireSegmentRequest{world_.some_id(), random.below(3)});
             break;
         case 20: {
             std::vector<Memfd *> fds;

@@ -234,6 +234,14 @@ int main_of(int argc, char **argv) {
     print("retired", statistics.retired);
     print("reclaimed", statistics.reclaimed);
     print("pages read", statistics.pages_read);
+    print("shared: stored", statistics.shared.stored);
+    print("  own hits", statistics.shared.own_hits);
+    print("  others' hits", statistics.shared.foreign_hits);
+    print("  adopted hits", statistics.shared.adopted_hits);
+    print("  retired", statistics.shared.retired);
+    print("  views", statistics.shared.views);
+    print("  segments adopted", statistics.shared.adopted);
+    print("  adopted copies over a restart", statistics.shared.kept_over_restart);
     return 0;
 }
 

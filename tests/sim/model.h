@@ -41,6 +41,7 @@ struct Process {
     bool stopped = false;  // SIGSTOP: does nothing, answers nothing
     bool sibling = false;  // a forked child: no pidfd of it is watched
     bool liar = false;     // its bytes are worth nothing
+    bool sharer = false;   // has shared memory: SharedTruth knows it
     bool admin = false;
     bool reported = false;  // marud has been told of its exit
     TimeNs report_at = 0;
@@ -57,6 +58,7 @@ struct Memfd {
     bool write_sealed = false;
     bool with_daemon = false;  // the running marud holds a descriptor
     bool in_store = false;     // systemd holds one
+    bool adopted = false;      // recorded as marud's own
     bool lost = false;         // marud died without a store: it cannot prove anything about it
     std::vector<ProcessId64> holders;   // have a descriptor
     std::vector<ProcessId64> mappings;  // map it writable

@@ -38,6 +38,9 @@ Settings Settings::draw(Random &random) {
     s.fork = rate(800);
     s.leap = rate(1500);
     s.length = random.between(2000, 12000);
+    // Last, so that what was drawn before is what it always was.
+    s.sharers = random.one_in(3) ? 0 : random.between(1, 5);
+    s.shared_texts = random.between(1, 2);
     return s;
 }
 
@@ -52,6 +55,7 @@ ServiceConfig Settings::service(uint32_t epoch) const {
     config.uid_cpu_bytes = uid_pools * pool;
     config.worker_cpu_bytes = 2 * pool;
     config.segment_bytes = static_cast<uint64_t>(segment_pages) * page_bytes;
+    config.host_segment_bytes = config.segment_bytes;
     config.session_timeout = 500'000'000;
     config.heartbeat_ms = 100;
     config.fdstore = fdstore;

@@ -12,6 +12,7 @@ namespace maru::sim {
 struct Settings {
     uint32_t workers = 3, schedulers = 1, liars = 1, admins = 1;
     uint32_t uids = 2;
+    uint32_t sharers = 0, shared_texts = 2;
     uint32_t texts = 3, keys = 12, shards = 1, parts = 1;
     uint32_t page_bytes = 4096, segment_pages = 16, pool_pages = 40, object_pages = 2;
     bool fdstore = true;

@@ -174,6 +174,15 @@ void World::remove_session(wire::Id session) {
         records_.erase(session);
 }
 
+void World::record_objects(std::span<const ObjectRecord> records) {
+    if (!effect())
+        return;
+    for (const ObjectRecord &fact : records) {
+        object_records_.push_back(fact);
+        truth_->shared().recorded(fact);
+    }
+}
+
 void World::log(int priority, std::string_view message, wire::Id session) {
     if (effects_left_ == 0)
         return;
@@ -202,6 +211,8 @@ void World::start_daemon() {
         for (const auto &[key, record] : records_)
             for (const auto &pool : record.pools)
                 recorded |= pool.pool == file->ref.pool;
+        for (const RecordedAdoption &adopted : adoptions_in(object_records_))
+            recorded |= adopted.segment == file->ref;
         if (!recorded && file->in_store) {
             file->with_daemon = file->in_store = false;
             segments_.erase(file->ref);
@@ -209,6 +220,16 @@ void World::start_daemon() {
     }
     service_ = std::make_unique<Service>(settings_.service(epoch_), *this, now_);
     const auto records = records_;  // restore() may change them
+    const auto objects = object_records_;
+    std::vector<SegmentRef> kept;
+    for (const RecordedAdoption &adopted : adoptions_in(objects))
+        if (const Memfd *file = memfd(adopted.segment);
+            file && file->with_daemon && file->write_sealed)
+            kept.push_back(adopted.segment);
+    service_->restore_objects(objects, kept, now_);
+    died_inside();
+    if (!service_)
+        return;
     for (const auto &[key, record] : records) {
         std::vector<SegmentRef> held;
         for (const auto &pool : record.pools)
@@ -228,6 +249,12 @@ void World::start_daemon() {
         if (!service_)
             return;
     }
+    service_->restored(now_);
+    died_inside();
+    if (!service_)
+        return;
+    object_records_ = service_->object_records();
+    truth_->shared().restarted(object_records_);
 }
 
 void World::kill_daemon() {

@@ -17,8 +17,8 @@ void Truth::Statistics::add(const Statistics &other) {
         to[i] += from[i];
 }
 
-Truth::Truth(World &world) : world_(world) {
-    for (uint32_t i = 0; i < world.settings().texts; ++i)
+Truth::Truth(World &world) : world_(world), shared_(world) {
+    for (uint32_t i = 0; i < world.settings().texts + world.settings().shared_texts; ++i)
         texts_.emplace(text_of(i), i);
 }
 
@@ -70,7 +70,10 @@ void Truth::on_restore(const SessionRecord &record, bool alive) {
                 session->liar = process->liar;
             }
     }
+    shared_.on_restore(record);
     for (const auto &known : record.pools) {
+        if (known.scope != wire::Scope::Worker)
+            continue;
         Pool &pool = pools_[known.pool];
         if (!pool.owner) {
             pool.id = known.pool;
@@ -88,6 +91,12 @@ void Truth::on_restore(const SessionRecord &record, bool alive) {
 
 // Finish may come to its end after the connection that asked for it is gone.
 void Truth::on_drop(Memfd &dropped) {
+    for (const Read &read : reads_)
+        if (read.file == &dropped && shared_.owns(dropped.ref.pool))
+            violated(Rule::NoReuseUnderReader,
+                     "shared segment %llx/%u is dropped while p%llu reads it under a lease",
+                     static_cast<ull>(dropped.ref.pool), dropped.ref.segment,
+                     static_cast<ull>(read.process));
     const auto pool = pools_.find(dropped.ref.pool);
     if (pool == pools_.end() || !pool->second.finishing)
         return;
@@ -265,6 +274,13 @@ void Truth::after_step() {
             by_uid[pool->second.owner->uid] += file->bytes;
     }
     const Service::Counters counters = service->counters();
+    uint64_t kept = 0;  // also what nobody can touch: marud's descriptor keeps the memory
+    for (const auto &file : world_.memfds())
+        if (file->with_daemon)
+            kept += file->bytes;
+    if (counters.reserved_bytes < kept)
+        violated(Rule::ChargeUntilProof, "marud keeps %llu bytes, but only %llu are charged",
+                 static_cast<ull>(kept), static_cast<ull>(counters.reserved_bytes));
     if (counters.reserved_bytes < touchable)
         violated(Rule::ChargeUntilProof,
                  "%llu bytes may still be touched, but only %llu are charged",

@@ -17,6 +17,7 @@
 #include "daemon/protocol/service.h"
 #include "tests/sim/model.h"
 #include "tests/sim/rules.h"
+#include "tests/sim/shared_truth.h"
 
 namespace maru::sim {
 
@@ -54,15 +55,24 @@ class Truth {
     void after_step();
     void at_end(bool processes_gone);
     uint32_t text_index(std::string_view text);
+    uint32_t text_of_id(wire::Id ns) const;  // UINT32_MAX: of no namespace of this life
+    // Of this life, by an answer or by marud's own record.
+    void namespace_known(wire::Id id, uint32_t text, uint32_t uid);
+    SharedTruth &shared() { return shared_; }
 
     struct Statistics {
         uint64_t requests = 0, commits = 0, present = 0, acquired = 0, missed = 0, probes = 0,
                  probe_hits = 0, released = 0, retired = 0, reclaimed = 0, republished = 0,
                  resolved = 0, pools = 0, closed = 0, opens = 0, attaches = 0, fenced = 0,
                  lives = 0, exits = 0, pages_read = 0, refused = 0, stale = 0;
+        SharedTruth::Statistics shared;
         void add(const Statistics &other);
     };
-    const Statistics &statistics() const { return statistics_; }
+    Statistics statistics() const {
+        Statistics all = statistics_;
+        all.shared = shared_.statistics();
+        return all;
+    }
 
   private:
     struct Operation {
@@ -169,6 +179,7 @@ class Truth {
     uint64_t leases_on(wire::Id pool) const;
 
     World &world_;
+    SharedTruth shared_;
     uint32_t epoch_ = 0;
     std::vector<std::unique_ptr<Session>> sessions_;
     std::map<wire::Id, Pool> pools_;

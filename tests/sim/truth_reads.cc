@@ -292,6 +292,8 @@ void Truth::admin_retired(const Link &link, const wire::AdminRetireRequest &requ
 void Truth::on_event(Link &link, const wire::Event &event) {
     if (event.kind != wire::EventKind::Reclaim && event.kind != wire::EventKind::Retired)
         return;
+    if (link.process->sharer)
+        return;
     const Session *session = session_of(link);
     for (const wire::ReplicaName &name : event.items) {
         auto found = replicas_.find(name.replica);

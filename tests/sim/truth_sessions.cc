@@ -24,6 +24,7 @@ bool needs_session(const wire::RequestBody &body) {
            !std::holds_alternative<wire::ListRequest>(body) &&
            !std::holds_alternative<wire::ExplainRequest>(body) &&
            !std::holds_alternative<wire::AdminRetireRequest>(body) &&
+           !std::holds_alternative<wire::RetireSegmentRequest>(body) &&
            !std::holds_alternative<wire::DrainRequest>(body) &&
            !std::holds_alternative<wire::ReloadRequest>(body) &&
            !std::holds_alternative<wire::UsageRequest>(body) &&
@@ -53,6 +54,11 @@ const Truth::Namespace *Truth::own_namespace(const Session &session, wire::Id id
     return space;
 }
 
+uint32_t Truth::text_of_id(wire::Id ns) const {
+    const Namespace *space = fresh_namespace(ns);
+    return space ? space->text : UINT32_MAX;
+}
+
 void Truth::on_request(Link &link, const wire::Request &request) {
     ++statistics_.requests;
     Session *session = session_of(link);
@@ -78,7 +84,8 @@ void Truth::on_reply(Link &link, const wire::Request &request, const wire::Reply
         status == Status::Ok)
         violated(Rule::EpochFences, "a request of epoch %x was served in epoch %x", request.epoch,
                  epoch_);
-    if (!fds.empty() && !std::holds_alternative<wire::GrantSegmentRequest>(request.body))
+    if (!fds.empty() && !std::holds_alternative<wire::GrantSegmentRequest>(request.body) &&
+        !std::holds_alternative<wire::MapSegmentRequest>(request.body))
         violated(Rule::OwnerIsolation, "descriptors travel with a reply that carries none");
     if (status != Status::Ok) {
         ++statistics_.refused;
@@ -95,6 +102,10 @@ void Truth::on_reply(Link &link, const wire::Request &request, const wire::Reply
         return namespace_replied(link, *text, reply);
     if (const auto *retire = std::get_if<wire::AdminRetireRequest>(&request.body))
         return admin_retired(link, *retire, reply);
+    if (const auto *retire = std::get_if<wire::RetireSegmentRequest>(&request.body))
+        shared_.segment_retired(link, *retire);
+    if (std::holds_alternative<wire::MapSegmentRequest>(request.body))
+        shared_.viewed(link, reply, fds);
     Session *session = session_of(link);
     if (!session) {
         if (needs_session(request.body))
@@ -111,6 +122,9 @@ void Truth::on_reply(Link &link, const wire::Request &request, const wire::Reply
     session->watermark = std::max(session->watermark, request.acknowledged_op);
     session->operations.erase(session->operations.begin(),
                               session->operations.upper_bound(session->watermark));
+    if (link.process->sharer && !std::holds_alternative<wire::AttachDoneRequest>(request.body) &&
+        !std::holds_alternative<wire::CloseSessionRequest>(request.body))
+        return shared_.on_reply(link, request, reply);
     std::visit(
         [&](const auto &body) {
             using T = std::decay_t<decltype(body)>;
@@ -241,24 +255,25 @@ void Truth::namespace_replied(const Link &link, const wire::RegisterNamespaceReq
     const auto *answer = std::get_if<wire::NamespaceReply>(&reply.body);
     if (!answer)
         violated(Rule::OneReply, "register-namespace answered by another kind");
-    const uint32_t text = text_index(request.text);
-    if (wire::id_epoch(answer->namespace_id) != epoch_)
+    namespace_known(answer->namespace_id, text_index(request.text), link.process->uid);
+}
+
+void Truth::namespace_known(wire::Id id, uint32_t text, uint32_t uid) {
+    if (wire::id_epoch(id) != epoch_)
         violated(Rule::EpochFences, "namespace id %llx does not carry epoch %x",
-                 static_cast<ull>(answer->namespace_id), epoch_);
-    const auto found = namespaces_.find(answer->namespace_id);
-    const uint32_t uid = link.process->uid;
+                 static_cast<ull>(id), epoch_);
+    const auto found = namespaces_.find(id);
     if (found != namespaces_.end() && found->second.text != text)
         violated(Rule::NamespaceIsolation, "two texts share namespace id %llx",
-                 static_cast<ull>(answer->namespace_id));
+                 static_cast<ull>(id));
     if (found != namespaces_.end() && found->second.uid != uid)
         violated(Rule::NamespaceIsolation, "uids %u and %u share namespace id %llx",
-                 found->second.uid, uid, static_cast<ull>(answer->namespace_id));
-    for (const auto &[id, known] : namespaces_)
-        if (known.text == text && known.uid == uid && known.epoch == epoch_ &&
-            id != answer->namespace_id)
+                 found->second.uid, uid, static_cast<ull>(id));
+    for (const auto &[other, known] : namespaces_)
+        if (known.text == text && known.uid == uid && known.epoch == epoch_ && other != id)
             violated(Rule::NamespaceIsolation, "one text of one uid has two namespace ids");
-    namespaces_[answer->namespace_id] = {text, epoch_, uid};
-    world_.remember(answer->namespace_id);
+    namespaces_[id] = {text, epoch_, uid};
+    world_.remember(id);
 }
 
 void Truth::replied(Session &session, const Request &, const wire::DescribeRequest &describe,

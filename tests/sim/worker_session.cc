@@ -96,6 +96,7 @@ void Worker::happened(const wire::Event &event) {
         case wire::EventKind::Draining:
         case wire::EventKind::Shutdown:
         case wire::EventKind::Refused:
+        case wire::EventKind::SegmentGone:
             break;  // the next answer, or the end of the connection, says what to do
     }
 }

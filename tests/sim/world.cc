@@ -279,9 +279,11 @@ void World::deliver_down(Link &link) {
     if (!message)
         violated(Rule::OneReply, "a message of marud does not decode: %s",
                  down_decoder_.error().message.c_str());
+    const auto *replied = std::get_if<wire::Reply>(message);
+    const bool to_read = replied && std::holds_alternative<wire::ViewReply>(replied->body);
     for (Memfd *file : frame.fds) {
         --file->in_flight;
-        if (!file->held_by(link.process->number))
+        if (!to_read && !file->held_by(link.process->number))
             file->holders.push_back(link.process->number);
     }
     client->receive(*message, frame.fds);

@@ -101,6 +101,7 @@ class World final : public Effects {
     // ---- for Truth
     const std::vector<std::unique_ptr<Memfd>> &memfds() const { return memfds_; }
     Memfd *memfd(SegmentRef ref) const;
+    const std::vector<ObjectRecord> &object_records() const { return object_records_; }
     const std::map<wire::Id, SessionRecord> &records() const { return records_; }
     const std::vector<std::unique_ptr<Process>> &processes() const { return processes_; }
 
@@ -115,6 +116,7 @@ class World final : public Effects {
     void drop_segment(SegmentRef segment) override;
     Result<void> save_session(const SessionRecord &record) override;
     void remove_session(wire::Id session) override;
+    void record_objects(std::span<const ObjectRecord> records) override;
     void reload() override {}
     void log(int priority, std::string_view message, wire::Id session) override;
 
@@ -146,6 +148,8 @@ class World final : public Effects {
     bool all_at_rest() const;
     bool all_proven() const;
     void kill_clients(bool all);
+    void retire_adopted();
+    bool only_adopted() const;
     Link *find(ConnectionId id);
     std::vector<AttachedDescriptor> descriptors_of(const Frame &frame) const;
     void adopt_descriptors(const Frame &frame);
@@ -165,6 +169,7 @@ class World final : public Effects {
     std::vector<uint32_t> epochs_;
     int effects_left_ = -1;  // -1: marud lives; else it dies after so many more effects
     std::map<wire::Id, SessionRecord> records_;
+    std::vector<ObjectRecord> object_records_;
     std::vector<Job> jobs_;
 
     std::vector<std::unique_ptr<Process>> processes_;

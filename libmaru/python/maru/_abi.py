@@ -39,6 +39,9 @@ STATE_FENCED = 3
 MEDIUM_CPU = 0
 MEDIUM_CXL = 1
 
+SCOPE_WORKER = 0
+SCOPE_HOST = 1
+
 HUGE_OFF = 0
 HUGE_TRY = 1
 HUGE_REQUIRED = 2
@@ -151,6 +154,8 @@ class maru_pool_options(Structure):
         ("numa_node", c_int32),
         ("wait_populated", c_uint32),
         ("populate_margin_mib", c_uint32),
+        ("scope", c_uint32),
+        ("reserved_0", c_uint32),
     ]
 
 
@@ -174,6 +179,8 @@ class maru_pool_info(Structure):
         ("populating", c_uint32),
         ("populate_result", c_int32),
         ("segment_count", c_uint32),
+        ("scope", c_uint32),
+        ("reserved_0", c_uint32),
     ]
 
 

@@ -16,7 +16,7 @@ from .async_queue import Queue, open_queue
 from .errors import MaruError, last_error
 from .keys import text_bytes, uint32, uint64
 from .objects import Namespace
-from .pool import HUGE_PAGES, MEDIA, NUMA, Pool, option
+from .pool import HUGE_PAGES, MEDIA, NUMA, SCOPES, Pool, option
 
 ROLES = {"worker": _abi.ROLE_WORKER, "scheduler": _abi.ROLE_SCHEDULER}
 STATES = {
@@ -189,6 +189,7 @@ class Client(NotPicklable):
         numa_node: int = -1,
         wait_populated: bool = False,
         populate_margin_mib: int = 0,
+        scope: str = "worker",
     ) -> Pool:
         """Ask for a grant of memory and start to populate it.
 
@@ -200,6 +201,8 @@ class Client(NotPicklable):
         numa_node: with numa the node; -1 is the caller's.
         wait_populated: return only when all of it is populated, or cannot be.
         populate_margin_mib: free memory to leave on host, node and cgroup; 0 is 256.
+        scope: "worker" (private, and ended with this client) or "host" (read by every client of
+            this uid, and kept by marud when this one has ended).
 
         One round trip, and the population with wait_populated. Raises MaruAccess for a scheduler,
         MaruFull (host aggregate), MaruQuota (worker grant or uid quota), MaruNoMemory,
@@ -220,6 +223,8 @@ class Client(NotPicklable):
             numa_node,
             int(bool(wait_populated)),
             uint32(populate_margin_mib, "populate_margin_mib"),
+            option("scope", scope, SCOPES),
+            0,
         )
         pointer = ctypes.POINTER(_abi.maru_pool)()
         with self._handle as client:

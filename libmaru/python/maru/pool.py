@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .objects import Namespace
 
 MEDIA = {"cpu": _abi.MEDIUM_CPU, "cxl": _abi.MEDIUM_CXL}
+SCOPES = {"worker": _abi.SCOPE_WORKER, "host": _abi.SCOPE_HOST}
 HUGE_PAGES = {"off": _abi.HUGE_OFF, "try": _abi.HUGE_TRY, "required": _abi.HUGE_REQUIRED}
 NUMA = {"off": _abi.NUMA_OFF, "auto": _abi.NUMA_AUTO, "strict": _abi.NUMA_STRICT}
 
@@ -65,6 +66,8 @@ class PoolInfo(NamedTuple):
     populate_result: int
     """0, or the negative errno that keeps the pool smaller."""
     segment_count: int
+    scope: str
+    """"worker", or "host": read by every client of the uid, and kept by marud after this one."""
 
 
 class Pool(NotPicklable):
@@ -89,6 +92,7 @@ class Pool(NotPicklable):
             self._handle.check(self._handle.library.maru_pool_info(pool, info))
         values = {name: getattr(info, name) for name in PoolInfo._fields}
         values["populating"] = bool(info.populating)
+        values["scope"] = "host" if info.scope == _abi.SCOPE_HOST else "worker"
         return PoolInfo(**values)
 
     def wait_populated(self, timeout_ms: int = 0) -> None:

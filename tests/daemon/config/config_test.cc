@@ -105,6 +105,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"[cpu]\nsegment_bytes = \"2G\"\n", "m.toml:2: ", "64KiB to 1GiB"},
         BadConfig{"[cpu]\nsegment_bytes = 1000001\n", "m.toml:2: ", "not a multiple of 4096"},
         BadConfig{"[cpu]\nsegment_bytes = \"auto\"\n", "m.toml:2: ", "auto"},
+        BadConfig{"[cpu]\nhost_segment_bytes = \"2G\"\n", "m.toml:2: ", "64KiB to 1GiB"},
+        BadConfig{"[cpu]\nhost_segment_bytes = 1000001\n",
+                  "m.toml:2: ", "cpu.host_segment_bytes (1000001) is not a multiple of 4096"},
         // ranges
         BadConfig{"[sessions]\ntimeout = \"1ms\"\n",
                   "m.toml:2: ", "'1ms' is out of range: allowed is 200ms to 3600s"},

@@ -13,6 +13,7 @@ inline constexpr uint32_t kEpoch = 77;
 inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kSegment = 64 * kPage;
 inline constexpr HolderIndex kAnn = 1, kBob = 2, kCid = 3;
+inline constexpr uint32_t kHostDomain = 42;  // of all three: they read each other's shared pools
 inline constexpr uint32_t kPlenty = 1 << 20;
 inline constexpr wire::Manifest kOne{};
 
@@ -32,6 +33,8 @@ class DirectoryTest : public testing::Test {
   protected:
     DirectoryTest() {
         EXPECT_EQ(directory.register_namespace(1000, "model", &ns), wire::Status::Ok);
+        for (HolderIndex holder : {kAnn, kBob, kCid})
+            directory.set_host_domain(holder, kHostDomain);
     }
     ~DirectoryTest() override { EXPECT_EQ(directory.check_invariants(), ""); }
 

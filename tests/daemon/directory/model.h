@@ -42,12 +42,17 @@ class Model {
     std::vector<Replica> replicas;
     std::vector<wire::ReplicaName> gone;  // names that no longer name anything
     std::map<NamespaceIndex, uint64_t> object_bytes;
+    std::map<HolderIndex, uint32_t> host_domains;
     std::map<HolderIndex, std::set<uint64_t>> unconfirmed;  // replica ids
     std::map<uint64_t, PoolIndex> drained;                  // by replica id
 
     bool may_read(HolderIndex reader, PoolIndex pool) const {
         const Pool &of = pools.at(pool);
-        return of.spec.owner == reader || of.spec.scope != wire::Scope::Worker;
+        if (of.spec.owner == reader)
+            return true;
+        const auto domain = host_domains.find(reader);
+        return of.spec.scope != wire::Scope::Worker && domain != host_domains.end() &&
+               domain->second != 0 && domain->second == of.spec.domain;
     }
     bool readable(HolderIndex reader, const Replica &replica) const {
         const Pool &pool = pools.at(replica.pool);

@@ -82,6 +82,12 @@ class Comparison {
             case 0:
                 return pools();
             case 1:
+                if (below(4) == 0) {
+                    const HolderIndex holder = some_holder();
+                    const auto domain = static_cast<uint32_t>(below(3));
+                    directory_.set_host_domain(holder, model_.host_domains[holder] = domain);
+                    return;
+                }
                 return gates();
             case 2:
                 return retire_many();

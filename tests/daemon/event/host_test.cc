@@ -32,7 +32,8 @@ class Hosted : public testing::Test {
         loop_.reset(loop);
         auto store = SessionStore::open(dir_.path(), "boot");
         ASSERT_TRUE(store);
-        host_ = std::make_unique<Host>(loop, journal_, fdstore_, std::move(*store), options, [] {});
+        host_ = std::make_unique<Host>(loop, journal_, fdstore_, std::move(*store),
+                                       ObjectStore(dir_.path(), "boot"), options, [] {});
         ServiceConfig config;
         config.epoch = 7;
         config.host_cpu_bytes = config.uid_cpu_bytes = config.worker_cpu_bytes = 1 << 30;

@@ -38,6 +38,13 @@ TEST(Arguments, MistakesAreNamedWithWhatIsAllowed) {
     expect_usage_error({"status", "more"}, {"'more'", "one argument too many", "maructl status"});
     expect_usage_error({"status", "--engine", "e"}, {"--engine", "'status' does not take it"});
     expect_usage_error({"retire"}, {"retire", "argument is missing", "NAMESPACE [OBJECT]"});
+    expect_usage_error({"retire", "a", "--namespace", "b"}, {"retire", "only one", "--segment"});
+    expect_usage_error({"retire", "--namespace", "b", "--segment", "0x1:0"}, {"only one"});
+    expect_usage_error({"retire", "--namespace="}, {"--namespace", "empty"});
+    for (const char *wrong : {"7:1", "0x7", "0x7:", "0x7:x", "0x0:1", ":1"})
+        expect_usage_error({"retire", "--segment", wrong},
+                           {"--segment", wrong[0] == '0' ? "" : "POOL:N"});
+    expect_usage_error({"object", "--segment", "0x7:1"}, {"'object' does not take it"});
     expect_usage_error({"drain"}, {"drain", "missing", "on|off"});
     expect_usage_error({"drain", "maybe"}, {"'maybe'", "'on' or 'off'"});
     expect_usage_error({"completion", "tcsh"}, {"'tcsh'", "'bash', 'zsh' or 'fish'"});

@@ -192,6 +192,33 @@ TEST(MaructlVerbs, RetireNamesOneObject) {
     EXPECT_EQ(outcome.out, "{\"retired\":1,\"pending\":0}\n") << outcome.err;
 }
 
+TEST(MaructlVerbs, RetireByOptionMeansTheSame) {
+    {
+        FakeMarud marud([&](const wire::Request &r) -> std::optional<wire::ReplyBody> {
+            if (auto namespaces = list_namespaces(r))
+                return namespaces;
+            EXPECT_EQ(std::get<wire::AdminRetireRequest>(r.body).namespace_id, 0x500000002u);
+            EXPECT_FALSE(std::get<wire::AdminRetireRequest>(r.body).key.has_value());
+            return wire::CountReply{5, 0};
+        });
+        const Outcome outcome =
+            run_words({"retire", "--namespace", "qwen/fp8", "--uid", "1000"}, marud.opener());
+        EXPECT_EQ(outcome.exit, kOk) << outcome.err;
+        EXPECT_TRUE(has(outcome.out, "retired 5 replicas")) << outcome.out;
+    }
+    FakeMarud marud([&](const wire::Request &r) -> std::optional<wire::ReplyBody> {
+        const auto &retire = std::get<wire::RetireSegmentRequest>(r.body);
+        EXPECT_EQ(retire.pool, 0x500000007u);
+        EXPECT_EQ(retire.segment, 3u);
+        return wire::CountReply{9, 1};
+    });
+    const Outcome outcome =
+        run_words({"retire", "--segment", "0x500000007:3", "--json"}, marud.opener());
+    EXPECT_EQ(outcome.exit, kOk) << outcome.err;
+    EXPECT_EQ(outcome.out, "{\"retired\":9,\"pending\":1}\n");
+    EXPECT_EQ(marud.requests(), (std::vector<std::string>{"hello", "retire_segment"}));
+}
+
 TEST(MaructlVerbs, ExplainAsksForTheEngineAndUidGiven) {
     auto answer = [](const wire::Request &r) -> std::optional<wire::ReplyBody> {
         const auto &explain = std::get<wire::ExplainRequest>(r.body);

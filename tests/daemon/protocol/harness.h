@@ -88,6 +88,12 @@ class World : public Effects {
             held.clear();
         ++config.epoch;
         start();
+        auto facts = objects;
+        std::vector<SegmentRef> kept;
+        for (const RecordedAdoption &adopted : adoptions_in(facts))
+            if (held.contains(adopted.segment))
+                kept.push_back(adopted.segment);
+        service->restore_objects(facts, kept, now);
         auto saved = records;
         for (const auto &[id, record] : saved) {
             std::vector<SegmentRef> mine;
@@ -99,6 +105,8 @@ class World : public Effects {
             bool alive = process != processes.end();
             service->restore(record, mine, alive ? process->second : 0, alive, now);
         }
+        service->restored(now);
+        objects = service->object_records();
     }
 
     Peer peer(uint32_t uid, uint32_t pid, bool admin = false) {
@@ -244,6 +252,9 @@ class World : public Effects {
     void remove_session(wire::Id session) override {
         EXPECT_EQ(records.erase(session) | unsaved.erase(session), 1u);
     }
+    void record_objects(std::span<const ObjectRecord> facts) override {
+        objects.insert(objects.end(), facts.begin(), facts.end());
+    }
     void reload() override { ++reloads; }
     void log(int, std::string_view message, wire::Id) override { logged.emplace_back(message); }
 
@@ -269,6 +280,7 @@ class World : public Effects {
     std::deque<SegmentRef> sealing, proving;
     std::set<SegmentRef> held, mapped, refusing;
     std::map<wire::Id, SessionRecord> records;
+    std::vector<ObjectRecord> objects;
     std::map<std::pair<uint32_t, uint64_t>, ProcessId64> processes;
     std::vector<std::string> logged;
     int create_error = 0, seal_error = 0, reloads = 0;

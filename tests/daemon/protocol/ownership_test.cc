@@ -106,7 +106,8 @@ template <>
 bool intrude<wire::ClosePoolRequest>(Parties &p) {
     return denied(p.intruder.close_pool(p.pool, wire::ClosePhase::Drain)) &&
            denied(p.intruder.close_pool(p.pool, wire::ClosePhase::Force)) &&
-           denied(p.intruder.close_pool(p.pool, wire::ClosePhase::Finish));
+           denied(p.intruder.close_pool(p.pool, wire::ClosePhase::Finish)) &&
+           denied(p.intruder.close_pool(p.pool, wire::ClosePhase::Leave));
 }
 template <>
 bool intrude<wire::CommitRequest>(Parties &p) {
@@ -173,6 +174,17 @@ bool intrude<wire::AdminRetireRequest>(Parties &p) {
     wire::Key key{digest(1), 0, 0};
     return p.intruder.call(wire::AdminRetireRequest{p.ns, key}).refused(Status::NotFound) &&
            p.intruder.call(wire::AdminRetireRequest{p.ns, std::nullopt}).refused(Status::NotFound);
+}
+
+template <>
+bool intrude<wire::MapSegmentRequest>(Parties &p) {
+    Answer answer = p.intruder.call(wire::MapSegmentRequest{p.name});
+    return answer.refused(Status::NotFound) && answer.segments.empty();
+}
+template <>
+bool intrude<wire::RetireSegmentRequest>(Parties &p) {
+    // It is private; SharedTest has those that are not.
+    return p.intruder.call(wire::RetireSegmentRequest{p.pool, 0}).refused(Status::NotFound);
 }
 
 template <typename Request>

@@ -83,16 +83,14 @@ TEST_F(PoolTest, BadFieldsAreNamedWithWhatIsAllowed) {
 }
 
 TEST_F(PoolTest, WhatIsNotThereYetIsUnsupportedByName) {
-    wire::OpenPoolRequest cxl = asking(4096, 1), ssd = cxl, host = cxl, domain = cxl, l2 = cxl;
+    wire::OpenPoolRequest cxl = asking(4096, 1), ssd = cxl, domain = cxl, l2 = cxl;
     cxl.medium = wire::Medium::Cxl;
     ssd.medium = wire::Medium::Ssd;
-    host.scope = wire::Scope::Host;
     domain.scope = wire::Scope::Domain;
     l2.tier = wire::Tier::L2;
     for (auto [request, capability] :
          {std::pair{cxl, "mixed_storage_v1"}, std::pair{ssd, "l2_storage_v1"},
-          std::pair{host, "shared_storage_v1"}, std::pair{domain, "shared_storage_v1"},
-          std::pair{l2, "l2_storage_v1"}}) {
+          std::pair{domain, "mixed_storage_v1"}, std::pair{l2, "l2_storage_v1"}}) {
         Answer answer = worker.call(request);
         EXPECT_TRUE(answer.refused(Status::Unsupported));
         EXPECT_NE(answer.message.find(capability), std::string::npos) << answer.message;

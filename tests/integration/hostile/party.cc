@@ -168,11 +168,12 @@ void Party::use_namespace(const std::string &text) {
         done(client_->status(wire::DescribeRequest{ns, kObjectBytes, "raw"}), "describe");
 }
 
-void Party::make_pool(uint64_t bytes) {
+void Party::make_pool(uint64_t bytes, wire::Scope scope) {
     wire::OpenPoolRequest request;
     request.capacity_bytes = bytes;
     request.page_bytes = kPageBytes;
     request.request_key = 1;
+    request.scope = scope;
     const auto *opened = client_->ask<wire::PoolReply>(request);
     require(opened, "no pool: " + client_->message());
     pool = opened->pool;
@@ -210,12 +211,13 @@ wire::AcquireResult Party::acquire(uint32_t number) {
     return reply->results[0];
 }
 
-Party worker(const std::string &socket, uid_t uid, uint32_t token, const std::string &engine) {
+Party worker(const std::string &socket, uid_t uid, uint32_t token, const std::string &engine,
+             wire::Scope scope) {
     Party party(connect_as(uid, socket), token, engine);
     require(party.wire().hello(), "no hello");
     party.done(party.open(), "openSession");
     party.use_namespace();
-    party.make_pool();
+    party.make_pool(kSegmentBytes, scope);
     return party;
 }
 

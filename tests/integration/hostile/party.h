@@ -70,7 +70,8 @@ class Party {
     wire::Status open();                               // after hello
     void done(wire::Status status, const char *what);  // Failed unless it is Ok
     void use_namespace(const std::string &text = "hostile");
-    void make_pool(uint64_t bytes = kSegmentBytes);  // all segments granted, mapped and sealed
+    // All segments granted, mapped and sealed.
+    void make_pool(uint64_t bytes = kSegmentBytes, wire::Scope scope = wire::Scope::Worker);
     // Writes object `number` into page `page` and commits it.
     void store(uint32_t number, uint32_t page);
     wire::AcquireResult acquire(uint32_t number);
@@ -90,6 +91,7 @@ class Party {
 };
 
 // Connected, greeted, with a session, a described namespace and a pool of one segment.
-Party worker(const std::string &socket, uid_t uid, uint32_t token, const std::string &engine);
+Party worker(const std::string &socket, uid_t uid, uint32_t token, const std::string &engine,
+             wire::Scope scope = wire::Scope::Worker);
 
 }  // namespace maru::test

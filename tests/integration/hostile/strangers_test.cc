@@ -151,8 +151,8 @@ const std::map<std::string, Entry> kTable = {
     {"closePool",
      {Scope::Pool, true,
       [](const Loot &loot, Party &intruder) {
-          for (wire::ClosePhase phase :
-               {wire::ClosePhase::Drain, wire::ClosePhase::Force, wire::ClosePhase::Finish})
+          for (wire::ClosePhase phase : {wire::ClosePhase::Drain, wire::ClosePhase::Force,
+                                         wire::ClosePhase::Finish, wire::ClosePhase::Leave})
               is(intruder.wire().status(wire::ClosePoolRequest{loot.pool, phase}), Status::Denied,
                  "closePool of the owner's pool");
       }}},
@@ -213,6 +213,21 @@ const std::map<std::string, Entry> kTable = {
           std::vector<wire::ReplicaName> names = {loot.lease};
           is(item(intruder.wire(), wire::ReclaimAckRequest{names}), Status::Denied,
              "reclaimAck of the owner's replica");
+      }}},
+    // More of it, with memory that is shared, in A28...SharedMemory below.
+    {"mapSegment",
+     {Scope::Replica, true,
+      [](const Loot &loot, Party &intruder) {
+          is(intruder.wire().status(wire::MapSegmentRequest{loot.lease}), Status::NotFound,
+             "mapSegment of the owner's lease");
+          require(intruder.wire().fds().empty(), "a descriptor of the owner's pool was given");
+      }}},
+    {"retireSegment",
+     {Scope::Uid, false,
+      [](const Loot &loot, Party &intruder) {
+          // A private pool is no shared one, for its own uid either.
+          is(intruder.wire().status(wire::RetireSegmentRequest{loot.pool, 0}), Status::NotFound,
+             "retireSegment of the owner's pool");
       }}},
     // What is asked about, not changed, is one's uid's: of another's pool nothing is told.
     {"usage",
@@ -335,6 +350,7 @@ void without_a_session(const std::string &name) {
         bodies["release"] = wire::ReleaseRequest{};
         bodies["retire"] = wire::RetireRequest{};
         bodies["reclaimAck"] = wire::ReclaimAckRequest{};
+        bodies["mapSegment"] = wire::MapSegmentRequest{};
         return bodies;
     }();
     auto body = kBodies.find(name);
@@ -349,7 +365,22 @@ void without_a_session(const std::string &name) {
 class StrangersTest : public HostileTest {
   protected:
     void try_all(bool same_uid);
+    void try_shared(bool same_uid);
+    static void close(Party &owner);
 };
+
+// Its pool and session, so that nothing of it is left.
+void StrangersTest::close(Party &owner) {
+    EXPECT_EQ(owner.wire().status(wire::ClosePoolRequest{owner.pool, wire::ClosePhase::Force}),
+              Status::Ok);
+    for (char *at : owner.mappings)
+        ::munmap(at, kSegmentBytes);
+    owner.mappings.clear();
+    EXPECT_EQ(owner.wire().status(wire::ClosePoolRequest{owner.pool, wire::ClosePhase::Finish}),
+              Status::Ok)
+        << owner.wire().message();
+    EXPECT_EQ(owner.wire().status(wire::CloseSessionRequest{}), Status::Ok);
+}
 
 void StrangersTest::try_all(bool same_uid) {
     uid_t uid = same_uid ? kOwnerUid : kAttackerUid;
@@ -403,15 +434,80 @@ void StrangersTest::try_all(bool same_uid) {
     }
     std::vector<wire::ReplicaName> names = {loot.lease};
     EXPECT_EQ(item(owner.wire(), wire::ReleaseRequest{names}), Status::Ok);
-    EXPECT_EQ(owner.wire().status(wire::ClosePoolRequest{owner.pool, wire::ClosePhase::Force}),
-              Status::Ok);
-    for (char *at : owner.mappings)
-        ::munmap(at, kSegmentBytes);
-    owner.mappings.clear();
-    EXPECT_EQ(owner.wire().status(wire::ClosePoolRequest{owner.pool, wire::ClosePhase::Finish}),
-              Status::Ok)
-        << owner.wire().message();
-    EXPECT_EQ(owner.wire().status(wire::CloseSessionRequest{}), Status::Ok);
+    close(owner);
+}
+
+// The owner's pool is of scope host: its uid may read what is in it, and nobody may do more.
+void StrangersTest::try_shared(bool same_uid) {
+    Party owner =
+        worker(path(), kOwnerUid, same_uid ? 2401 : 2400, "sharing owner", wire::Scope::Host);
+    owner.store(1, 0);
+    wire::AcquireResult lease = owner.acquire(1);
+    ASSERT_EQ(lease.status, Status::Ok);
+    const wire::ReplicaName name{lease.replica, lease.generation};
+    auto intrude = [&] {
+        Party intruder =
+            worker(path(), same_uid ? kOwnerUid : kAttackerUid, same_uid ? 2411 : 2410, "reader");
+        WireClient &wire = intruder.wire();
+        std::vector<wire::ReplicaName> names = {name};
+        is(wire.status(wire::MapSegmentRequest{name}), Status::NotFound,
+           "mapSegment of the owner's lease");
+        require(wire.fds().empty(), "a descriptor was given for somebody else's lease");
+        is(item(wire, wire::RetireRequest{names}), Status::Denied, "retire of the owner's replica");
+        is(item(wire, wire::ReleaseRequest{names}), Status::NotFound, "release of the owner's");
+        is(wire.status(wire::ClosePoolRequest{owner.pool, wire::ClosePhase::Leave}), Status::Denied,
+           "leaving the owner's pool");
+        is(wire.status(wire::GrantSegmentRequest{owner.pool, 0}), Status::Denied,
+           "grantSegment of the owner's shared pool");
+        std::vector<wire::CommitItem> items = {
+            {{digest_of(9), 0, 0}, owner.pool, 8 * kPageBytes, kObjectBytes, 1000}};
+        is(item(wire, wire::CommitRequest{intruder.ns, intruder.next_op++, items}), Status::Denied,
+           "commit into the owner's shared pool");
+        wire::AcquireResult mine = intruder.acquire(1);
+        if (!same_uid) {
+            is(mine.status, Status::Miss, "acquire of another uid's shared object");
+            is(wire.status(wire::RetireSegmentRequest{owner.pool, 0}), Status::Denied,
+               "retireSegment of another uid's pool");
+            is(wire.status(wire::RetireSegmentRequest{owner.pool, 7}), Status::NotFound,
+               "retireSegment of what there is not");
+            return;
+        }
+        is(mine.status, Status::Ok, "acquire of its uid's shared object");
+        const wire::ReplicaName own{mine.replica, mine.generation};
+        const auto *view = wire.ask<wire::ViewReply>(wire::MapSegmentRequest{own});
+        require(view && wire.fds().size() == 1, "no view of what it has a lease on");
+        const int fd = wire.fds()[0].get();
+        require(
+            ::mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
+            "a reader's descriptor can be mapped writable");
+        void *at = ::mmap(nullptr, kSegmentBytes, PROT_READ, MAP_SHARED, fd, 0);
+        require(at != MAP_FAILED && *static_cast<const char *>(at) == 1,
+                "a reader cannot read the owner's bytes");
+        // It ends here with its lease and its view.
+    };
+    EXPECT_EQ(run_child(same_uid ? kOwnerUid : kAttackerUid, intrude), "");
+    wire::AcquireResult again = owner.acquire(1);
+    EXPECT_EQ(again.replica, lease.replica);
+    EXPECT_EQ(owner.mappings[0][0], 1);
+    std::vector<wire::ReplicaName> both = {name, name};
+    EXPECT_NE(owner.wire().ask<wire::ItemStatusReply>(wire::ReleaseRequest{both}), nullptr);
+    close(owner);
+}
+
+TEST_F(StrangersTest, A28SharedMemoryIsReadByItsUid) {
+    surround([this] {
+        try_shared(true);
+        return std::string();
+    });
+}
+
+TEST_F(StrangersTest, A28SharedMemoryOfAnotherUid) {
+    if (!is_root())
+        GTEST_SKIP() << "needs root, to be two users";
+    surround([this] {
+        try_shared(false);
+        return std::string();
+    });
 }
 
 TEST_F(StrangersTest, A28NothingOfAnotherSessionOfTheSameUid) {

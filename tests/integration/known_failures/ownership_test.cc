@@ -124,7 +124,8 @@ template <>
 bool intrude<wire::ClosePoolRequest>(Intruder &i) {
     return denied(i.ask(wire::ClosePoolRequest{i.pool, wire::ClosePhase::Drain})) &&
            denied(i.ask(wire::ClosePoolRequest{i.pool, wire::ClosePhase::Force})) &&
-           denied(i.ask(wire::ClosePoolRequest{i.pool, wire::ClosePhase::Finish}));
+           denied(i.ask(wire::ClosePoolRequest{i.pool, wire::ClosePhase::Finish})) &&
+           denied(i.ask(wire::ClosePoolRequest{i.pool, wire::ClosePhase::Leave}));
 }
 template <>
 bool intrude<wire::CommitRequest>(Intruder &i) {
@@ -143,6 +144,14 @@ bool intrude<wire::RetireRequest>(Intruder &i) {
 template <>
 bool intrude<wire::ReclaimAckRequest>(Intruder &i) {
     return denied(i.ask_one<wire::ReclaimAckRequest>({&i.replica, 1}));
+}
+template <>
+bool intrude<wire::MapSegmentRequest>(Intruder &i) {
+    return unknown(i.ask(wire::MapSegmentRequest{i.replica}));
+}
+template <>
+bool intrude<wire::RetireSegmentRequest>(Intruder &i) {
+    return unknown(i.ask(wire::RetireSegmentRequest{i.pool, 0}));
 }
 // Of one's own uid these are allowed, and change nothing or are the operator's right.
 template <>

@@ -51,7 +51,7 @@ TEST(CodecRoundTrip, EveryEventComesBackWithEveryField) {
     Sampler sampler;
     Encoder encoder;
     Decoder decoder;
-    for (int kind = 0; kind <= static_cast<int>(EventKind::Shutdown); ++kind) {
+    for (int kind = 0; kind <= static_cast<int>(EventKind::SegmentGone); ++kind) {
         Event event;
         sampler.fill(event);
         event.kind = static_cast<EventKind>(kind);

@@ -20,9 +20,9 @@ constexpr bool takes(std::index_sequence<I...>) {
     return requires { T{(static_cast<void>(I), Anything{})...}; };
 }
 
-template <typename T, size_t N = 20>
+template <typename T, size_t N = 21>
 constexpr size_t count_members() {
-    static_assert(N > 0, "an aggregate of more than 20 members, or none at all");
+    static_assert(N > 0, "an aggregate of more than 21 members, or none at all");
     if constexpr (takes<T>(std::make_index_sequence<N>()))
         return N;
     else
@@ -65,7 +65,8 @@ constexpr auto members(T &v) {
     MARU_TEST_MEMBERS(18, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s)
     MARU_TEST_MEMBERS(19, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t)
     MARU_TEST_MEMBERS(20, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u)
-    static_assert(n <= 20);
+    MARU_TEST_MEMBERS(21, a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, w)
+    static_assert(n <= 21);
 #undef MARU_TEST_MEMBERS
 }
 

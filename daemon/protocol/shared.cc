@@ -1,0 +1,272 @@
+// Shared memory: pools of scope Host while their worker lives, and what marud keeps of them after.
+//
+// Everybody of the uid reads, and only the worker writes. When the worker is gone each segment is
+// adopted by itself, as soon as F_SEAL_WRITE says that nothing can write it any more; until then
+// nothing in it is a hit. An adopted segment never changes and never gives back a part: it goes, and
+// its charge returns, when its last replica is retired and its last lease has ended.
+//
+// After a restart of marud a worker that is not back may be reading: until all of the uid are, or
+// are gone, no page that was lent before may be reused and no adopted segment goes.
+#include <algorithm>
+#include <cassert>
+
+#include "daemon/protocol/service_impl.h"
+
+namespace maru {
+
+uint32_t Service::Impl::host_domain(uint32_t uid) {
+    uint32_t &domain = host_domains[uid];
+    if (!domain)
+        domain = ++next_domain;
+    return domain;
+}
+
+std::optional<Service::Impl::Keeper> Service::Impl::keeper_of(PoolIndex index) const {
+    if (const Pool *pool = pools.at(index))
+        return Keeper{pool->id, pool->owner->uid, pool->owner->engine, pool->owner, nullptr};
+    if (const AdoptedSegment *adopted_segment = adopted_segments.at(index))
+        return Keeper{adopted_segment->ref.pool, adopted_segment->uid, adopted_segment->engine,
+                      nullptr, adopted_segment};
+    return std::nullopt;
+}
+
+// ---- readers
+// -------------------------------------------------------------------------------------
+
+void Service::Impl::on(Call &call, const wire::MapSegmentRequest &request) {
+    Session &session = *call.session();
+    std::optional<Directory::ReplicaView> view;
+    if (directory.lease_count(session.holder, request.lease))
+        view = directory.find_replica(request.lease);
+    if (!view) {
+        refuse(call, wire::Status::NotFound, "this session has no such lease: Acquire comes first");
+        return;
+    }
+    wire::ViewReply answer;
+    SegmentRef ref;
+    if (const AdoptedSegment *kept = adopted_segments.at(view->pool)) {
+        ref = kept->ref;
+        answer = {ref.pool, ref.segment, kept->first_offset, kept->bytes, kept->huge};
+    } else {
+        const Pool &pool = *pools.at(view->pool);
+        if (!pool.shared()) {
+            refuse(call, wire::Status::InvalidArgument,
+                   "that lease is on this session's private pool, which it has mapped already");
+            return;
+        }
+        auto number = static_cast<uint32_t>(view->offset / pool.segment_bytes);
+        const Segment &segment = pool.segments[number];
+        ref = {pool.id, number};
+        answer = {ref.pool, number, uint64_t{number} * pool.segment_bytes, pool.bytes_of(number),
+                  segment.huge};
+        // A descriptor that could become writable is never given to a reader.
+        if (!segment.held || !segment.sealed) {
+            refuse(call, wire::Status::Unavailable, "marud has no descriptor of that segment now");
+            return;
+        }
+    }
+    session.maps_shared = true;
+    reply(call, answer, std::span(&ref, 1));
+}
+
+void Service::Impl::tell_gone(uint32_t uid, SegmentRef segment) {
+    wire::ReplicaName item{segment.pool, segment.segment};
+    sessions.each([&](const Session &session) {
+        bool there =
+            session.state == SessionState::Attached || session.state == SessionState::Silent;
+        if (there && session.maps_shared && session.uid == uid)
+            event(session.connection, {wire::EventKind::SegmentGone, std::span(&item, 1), {}});
+    });
+}
+
+bool Service::Impl::unknown_readers(uint32_t uid, wire::Id pool) const {
+    if (wire::id_epoch(pool) == config.epoch)
+        return false;
+    if (restoring)
+        return true;
+    if (!sessions_unknown)
+        return false;
+    bool found = false;
+    sessions.each(
+        [&](const Session &session) { found |= session.leases_unknown && session.uid == uid; });
+    return found;
+}
+
+// It has told all its leases, or will never hold one again.
+void Service::Impl::readers_known(Session &session) {
+    if (!std::exchange(session.leases_unknown, false))
+        return;
+    --sessions_unknown;
+    pools.each([&](const Pool &pool) {
+        if (pool.shared() && pool.owner->uid == session.uid)
+            directory.queue_drained(pool.index);
+    });
+    adopted_segments.each([&](AdoptedSegment &segment) {
+        if (segment.uid == session.uid) {
+            directory.queue_drained(segment.index);
+            drop_if_over(segment);
+        }
+    });
+}
+
+// ---- adoption
+// ------------------------------------------------------------------------------------
+
+bool Service::Impl::adopt(Pool &pool, uint32_t number) {
+    if (!pool.leaving || !pool.shared())
+        return false;
+    // Also for those who are not back and may be reading what is retired.
+    PoolIndex index =
+        directory.adopt_segment(pool.index, number, unknown_readers(pool.owner->uid, pool.id));
+    if (index == kNoPool)
+        return false;
+    Segment &segment = pool.segments[number];
+    AdoptedSegment kept;
+    kept.ref = {pool.id, number};
+    kept.index = index;
+    kept.uid = pool.owner->uid;
+    kept.first_offset = uint64_t{number} * pool.segment_bytes;
+    kept.bytes = pool.bytes_of(number);
+    kept.segment_bytes = pool.segment_bytes;
+    kept.page_bytes = pool.page_bytes;
+    kept.huge = segment.huge;
+    kept.identity = segment.identity;
+    kept.engine = pool.owner->engine;
+    kept.since = now;
+    kept.charge = std::move(segment.charge);
+    kept.charge.keep_only(kept.bytes, 1);
+    segment.state = SegmentState::Adopted;
+    segment.held = false;
+    // Before the worker's own record goes, which is the other one that names this memory.
+    record(RecordedAdoption{kept.ref, kept.uid, kept.segment_bytes, kept.first_offset, kept.bytes,
+                            kept.page_bytes, kept.huge, kept.identity, kept.engine});
+    flush_records();
+    wire::Usage usage = directory.pool_usage(index);
+    effects.log(6,
+                "segment " + std::to_string(number) + " of " + person(*pool.owner) +
+                    " is adopted: " + std::to_string(usage.replicas) + " replicas of " +
+                    std::to_string(usage.ready_allocated_bytes) + " bytes stay hits for uid " +
+                    std::to_string(kept.uid),
+                pool.owner->id);
+    adopted_segments.add(std::move(kept));
+    return true;
+}
+
+// `segment` is gone afterwards if nothing in it is found or read any more.
+void Service::Impl::drop_if_over(AdoptedSegment &segment) {
+    wire::Usage usage = directory.pool_usage(segment.index);
+    bool over = usage.replicas == 0 ||
+                (MARU_MUTANT(AdoptedDroppedUnderLease) && usage.ready_allocated_bytes == 0);
+    if (!over || unknown_readers(segment.uid, segment.ref.pool))
+        return;
+    SegmentRef ref = segment.ref;
+    uint32_t uid = segment.uid;
+    record(RecordedEnd{ref});
+    flush_records();
+    effects.drop_segment(ref);
+    directory.remove_pool(segment.index);
+    adopted_segments.remove(segment);
+    tell_gone(uid, ref);
+}
+
+void Service::Impl::on(Call &call, const wire::RetireSegmentRequest &request) {
+    AdoptedSegment *kept = adopted_segments.find({request.pool, request.segment});
+    Pool *pool = kept ? nullptr : pools.find(request.pool);
+    if (pool && (!pool->shared() || request.segment >= pool->segments.size()))
+        pool = nullptr;
+    if (!kept && !pool) {
+        refuse(call, wire::Status::NotFound,
+               "no shared pool has that segment; 'maructl pool' lists pools and adopted segments");
+        return;
+    }
+    if (!may_see(call, kept ? kept->uid : pool->owner->uid) &&
+        !MARU_MUTANT(ForeignSegmentRetired)) {
+        refuse(call, wire::Status::Denied, "that segment belongs to another uid");
+        return;
+    }
+    std::vector<RetiredReplica> retired;
+    directory.retire_segment(kept ? kept->index : pool->index, kept ? 0 : request.segment,
+                             [&](PoolIndex index, const wire::ReplicaName &name, bool readers) {
+                                 retired.push_back({index, name, readers});
+                             });
+    record_retired(retired);
+    wire::CountReply answer;
+    answer.count = retired.size();
+    for (const RetiredReplica &one : retired)
+        answer.pending += one.has_readers;
+    reply(call, answer);
+    tell_owners(retired);
+}
+
+wire::Usage Service::Impl::usage_of(const AdoptedSegment &segment) const {
+    wire::Usage usage = directory.pool_usage(segment.index);
+    usage.capacity_bytes = usage.reserved_bytes = usage.populated_bytes = segment.charge.bytes();
+    // It gives back nothing before all of it: what no replica uses is in use all the same.
+    usage.allocated_bytes = segment.charge.bytes();
+    return usage;
+}
+
+// ---- the record
+// ----------------------------------------------------------------------------------
+
+void Service::Impl::flush_records() {
+    if (to_record.empty())
+        return;
+    effects.record_objects(to_record);
+    to_record.clear();
+}
+
+void Service::Impl::record_commit(NamespaceIndex ns, uint32_t uid, const wire::CommitItem &item) {
+    if (recorded_namespaces.size() <= ns)
+        recorded_namespaces.resize(ns + 1);
+    if (!recorded_namespaces[ns]) {
+        recorded_namespaces[ns] = true;
+        record(RecordedNamespace{ns, uid, directory.namespace_view(ns).object_bytes,
+                                 std::string(directory.namespace_text(ns)),
+                                 std::string(directory.namespace_format(ns))});
+    }
+    record(RecordedObject{ns, item});
+}
+
+void Service::Impl::record_retirement(const Directory::ReplicaView &view, wire::Id pool) {
+    record(RecordedRetirement{pool, view.offset, view.name.generation});
+}
+
+void Service::Impl::record_retired(std::span<const RetiredReplica> retired) {
+    for (const RetiredReplica &one : retired) {
+        const Pool *pool = pools.at(one.pool);
+        if (pool && !pool->shared())
+            continue;
+        if (auto view = directory.find_replica(one.name))
+            record_retirement(*view, keeper_of(one.pool)->pool);
+    }
+}
+
+std::vector<ObjectRecord> Service::Impl::object_records() {
+    std::vector<ObjectRecord> facts;
+    // What is not written yet is in the tables already.
+    facts.swap(to_record);
+    facts.clear();
+    recorded_namespaces.assign(recorded_namespaces.size(), false);
+    auto add_objects = [&](PoolIndex index, wire::Id pool, uint32_t uid) {
+        directory.each_replica(index, [&](const Directory::ReplicaView &view) {
+            if (view.state == ReplicaState::Ready)
+                record_commit(view.ns, uid,
+                              {view.key, pool, view.offset, view.length, view.name.generation});
+        });
+    };
+    pools.each([&](const Pool &pool) {
+        if (pool.shared())
+            add_objects(pool.index, pool.id, pool.owner->uid);
+    });
+    adopted_segments.each([&](const AdoptedSegment &kept) {
+        record(RecordedAdoption{kept.ref, kept.uid, kept.segment_bytes, kept.first_offset,
+                                kept.bytes, kept.page_bytes, kept.huge, kept.identity,
+                                kept.engine});
+        add_objects(kept.index, kept.ref.pool, kept.uid);
+    });
+    facts.swap(to_record);
+    return facts;
+}
+
+}  // namespace maru
