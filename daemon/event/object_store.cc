@@ -326,6 +326,12 @@ void ObjectStore::forget() {
 }
 
 Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
+    failed_ = false;
+    if (records.empty()) {
+        begun_bytes_ = appended_bytes_ = 0;
+        forget();
+        return {};
+    }
     std::string next = path_ + ".new";
     UniqueFd fd(::open(next.c_str(),
                        O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -339,6 +345,7 @@ Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
     if (!written) {
         ::unlink(next.c_str());
         forget();  // the old one may lack what could not be appended
+        failed_ = true;
         return written;
     }
     file_ = std::move(fd);
@@ -347,17 +354,22 @@ Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
 
 Result<void> ObjectStore::append(std::span<const ObjectRecord> records) {
     std::string bytes = format_objects(records);
+    Result<void> written;
+    if (file_)
+        written = write_all(file_.get(), bytes, path_);
+    else if (!failed_)
+        written = begin(records);  // the first there are
+    // Else it was said already; wants_begin() tries again.
     appended_bytes_ += bytes.size();
-    if (!file_)
-        return {};  // said already; wants_begin() tries again
-    auto written = write_all(file_.get(), bytes, path_);
-    if (!written)
+    if (!written) {
         forget();
+        failed_ = true;
+    }
     return written;
 }
 
 bool ObjectStore::wants_begin() const {
-    if (!file_)
+    if (failed_)
         return appended_bytes_ > 0;
     return appended_bytes_ > kLeastRewrite && appended_bytes_ > 2 * begun_bytes_;
 }

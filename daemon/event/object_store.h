@@ -40,7 +40,7 @@ class ObjectStore {
     };
     Loaded load();
 
-    // Replaces the file. Appending needs one.
+    // Replaces the file; without any records there is none.
     Result<void> begin(std::span<const ObjectRecord> records);
     // Failed: the file is gone, and stays so until begin() succeeds.
     Result<void> append(std::span<const ObjectRecord> records);
@@ -54,6 +54,7 @@ class ObjectStore {
     std::string path_;
     std::string boot_id_;
     UniqueFd file_;
+    bool failed_ = false;  // there should be a file, and is none
     uint64_t begun_bytes_ = 0, appended_bytes_ = 0;
 };
 

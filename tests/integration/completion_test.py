@@ -146,9 +146,10 @@ class CompletionTest(unittest.TestCase):
         self.assertEqual(complete(["drain", "on", ""]), [])
         self.assertEqual(sorted(complete(["completion", ""])), ["bash", "fish", "zsh"])
         self.assertEqual(complete(["--json", "sess"]), ["session"])
-        everywhere = set(options) - {"--engine", "--uid", "--count"}
+        everywhere = set(options) - {"--engine", "--uid", "--count", "--namespace", "--segment"}
         self.assertEqual(set(complete(["status", "--"])), everywhere)
         self.assertEqual(set(complete(["explain", "--"])), everywhere | {"--engine", "--uid"})
+        self.assertEqual(set(complete(["retire", "--"])), everywhere | {"--namespace", "--segment", "--uid"})
         # What marud has, wherever the command line says that it is.
         self.assertEqual(complete([*self.socket, "object", ""]), [self.namespace])
         self.assertEqual(complete(["usage", *self.socket, "0x"]), [self.pool])

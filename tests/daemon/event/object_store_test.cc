@@ -224,8 +224,27 @@ TEST_F(ObjectStoreTest, AnOldRecordIsReplacedOrGoneWhenItCannotBeBegun) {
     ASSERT_TRUE(store().begin(sample()));
     std::filesystem::create_directory(path_ + ".new");  // in the way
     ObjectStore next = store();
-    EXPECT_FALSE(next.begin({}));
+    EXPECT_FALSE(next.begin(sample()));
     EXPECT_FALSE(std::filesystem::exists(path_));
+    EXPECT_FALSE(next.wants_begin()) << "not before something changes";
+    // In the way of the first one, too.
+    ObjectStore first = store();
+    EXPECT_FALSE(first.append(sample()));
+    EXPECT_TRUE(first.wants_begin());
+    std::filesystem::remove(path_ + ".new");
+    EXPECT_TRUE(first.begin(sample()));
+    EXPECT_FALSE(first.wants_begin());
+}
+
+TEST_F(ObjectStoreTest, NothingToRecordIsNoFile) {
+    ASSERT_TRUE(store().begin(sample()));
+    ObjectStore writer = store();
+    ASSERT_TRUE(writer.begin({}));
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    EXPECT_FALSE(writer.wants_begin());
+    ASSERT_TRUE(writer.append(sample()));
+    EXPECT_EQ(read_file(path_), whole());
+    EXPECT_FALSE(writer.wants_begin());
 }
 
 TEST_F(ObjectStoreTest, ItIsBegunAnewWhenMostOfItIsOvertaken) {
