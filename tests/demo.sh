@@ -9,12 +9,13 @@
 #   --quick        only the first 600 requests
 #   --kill         kill -9 workers and marud at random moments; must still read no wrong byte
 #   --vllm         instead: a real vLLM on the CPU computes prompts, ends, and another one loads them; with --json FILE
+#   --restarts     instead: a real vLLM is restarted twenty times, every second time killed, in a pool of eight segments
 #   --build DIR    use this build directory; --no-setup: install nothing
 #   --help         with the options of the replayer
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-build= setup=1 trace= quick=0 help=0 vllm=0
+build= setup=1 trace= quick=0 help=0 vllm=
 pass=()
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -26,14 +27,15 @@ while [ $# -gt 0 ]; do
     --no-setup) setup=0 ;;
     --quick) quick=1 ;;
     -h | --help) help=1 ;;
-    --vllm) vllm=1 ;;
+    --vllm) vllm=demo.py ;;
+    --restarts) vllm=restarts.py ;;
     *) pass+=("$1") ;;
     esac
     shift
 done
 
 if [ $help -eq 1 ]; then
-    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 fi
 [ -z "$trace" ] || [ -r "$trace" ] || { echo "demo.sh: cannot read trace '$trace'" >&2; exit 2; }
 
@@ -48,12 +50,12 @@ if [ -z "$build" ]; then
     ninja -C "$build"
 fi
 build=$(cd "$build" && pwd)
-if [ $vllm -eq 1 ]; then
+if [ -n "$vllm" ]; then
     venv=${MARU_VLLM_VENV:-$top/build/vllm-venv}
     [ $setup -eq 1 ] && "$top/tests/setup.sh" --vllm "$venv"
     [ -x "$venv/bin/python" ] || { echo "demo.sh: there is no vLLM in '$venv'; tests/setup.sh --vllm makes one" >&2; exit 1; }
     exec env MARUD="$build/daemon/event/marud" MARU_LIBRARY="$build/libmaru/capi/libmaru.so.0" \
-        PYTHONPATH="$top/libmaru/python" "$venv/bin/python" "$top/tests/vllm/demo.py" "${pass[@]}"
+        PYTHONPATH="$top/libmaru/python" "$venv/bin/python" "$top/tests/vllm/$vllm" "${pass[@]}"
 fi
 replay=$build/tests/replay/maru-replay
 if [ $help -eq 1 ]; then

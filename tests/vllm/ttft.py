@@ -35,6 +35,7 @@ class Meter:
 
     def __init__(self):
         self.own = self.copies = 0.0
+        self.hooks = {}
 
     def attach(self):
         import maru
@@ -42,23 +43,29 @@ class Meter:
 
         for name, method in list(vars(MaruConnector).items()):
             if callable(method) and not name.startswith("_"):
-                setattr(MaruConnector, name, self.timed(method, "own"))
+                setattr(MaruConnector, name, self.timed(method, name, "own"))
         for name in ("gather", "scatter"):
-            setattr(maru.PagedMemory, name, self.timed(getattr(maru.PagedMemory, name), "copies"))
+            method = getattr(maru.PagedMemory, name)
+            setattr(maru.PagedMemory, name, self.timed(method, name, "copies"))
 
-    def timed(self, method, counter):
+    def timed(self, method, name, counter):
         def call(*arguments, **named):
             began = time.perf_counter()
             try:
                 return method(*arguments, **named)
             finally:
-                setattr(self, counter, getattr(self, counter) + time.perf_counter() - began)
+                took = time.perf_counter() - began
+                setattr(self, counter, getattr(self, counter) + took)
+                self.hooks[name] = self.hooks.get(name, 0.0) + took
 
         return call
 
     def take(self):
-        taken = (self.own - self.copies) * 1e3, self.copies * 1e3
+        """(own time, copies, {hook: its time}) since the last call, in ms."""
+        hooks = {name: round(took * 1e3, 3) for name, took in self.hooks.items()}
+        taken = (self.own - self.copies) * 1e3, self.copies * 1e3, hooks
         self.own = self.copies = 0.0
+        self.hooks = {}
         return taken
 
 
@@ -117,7 +124,7 @@ def measure(spec):
     for seed in (98, 99):
         ids = phase.prompt(length, seed, 4096)
         ask(ids), ask(ids)
-    rows = {"cold": [], "own": [], "external": [], "overhead": {}, "copy": [], "cached": []}
+    rows = {"cold": [], "own": [], "external": [], "overhead": {}, "hooks": {}, "copy": [], "cached": []}
     same = True
     for number in range(spec["prompts"]):
         ids = phase.prompt(length, spec["base"] + number, 4096)
@@ -125,9 +132,10 @@ def measure(spec):
         for kind in ("cold", "own", "external"):
             if kind == "external":
                 assert llm.reset_prefix_cache()
-            took, tokens, cached, overhead, copy = ask(ids)
+            took, tokens, cached, overhead, copy, hooks = ask(ids)
             rows[kind].append(took)
             rows["overhead"].setdefault(kind, []).append(overhead)
+            rows["hooks"].setdefault(kind, []).append(hooks)
             if kind == "external":
                 rows["copy"].append(copy)
                 rows["cached"].append(cached)
@@ -223,6 +231,11 @@ def main():
         for kind in ("cold", "own", "external"):
             values = [v for rows in gathered["maru"] for v in rows["overhead"][kind]]
             result["maru"][f"{kind}_overhead_ms"] = round(percentile(values, 0.5), 3)
+            calls = [hooks for rows in gathered["maru"] for hooks in rows["hooks"][kind]]
+            result["maru"][f"{kind}_hooks_ms"] = {
+                name: round(percentile([hooks.get(name, 0.0) for hooks in calls], 0.5), 3)
+                for name in sorted({name for hooks in calls for name in hooks})
+            }
         copies = [v for rows in gathered["maru"] for v in rows["copy"]]
         result["maru"]["copy_ms"] = round(percentile(copies, 0.5), 3)
         print(
