@@ -24,6 +24,7 @@ namespace maru::pool {
 namespace {
 
 constexpr int kMaxRetries = 8;  // of an interrupted step
+constexpr uint64_t kBasePageBytes = 4096;
 
 std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
@@ -31,6 +32,10 @@ std::string mib(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 void Collapser::collapse(MemoryEnvironment &environment, std::byte *data, uint64_t bytes) {
     for (uint64_t at = 0; at + kHugePageBytes <= bytes && !given_up(); at += kHugePageBytes) {
+        // What is collapsed before it is populated is zeroed once, and nothing is copied. One page must
+        // be there: it says which node.
+        if (environment.advise(data + at, kBasePageBytes, MADV_POPULATE_WRITE) != 0)
+            return;  // short of memory, which the step itself will find
         // EINVAL, ENOSYS: not this kernel; EAGAIN, ENOMEM, EBUSY: no free 2 MiB now. The pages stay
         // small ones, which is no failure.
         if (environment.advise(data + at, kHugePageBytes, MADV_COLLAPSE) == 0)
@@ -55,6 +60,8 @@ Result<void> populate_range(const PopulateRange &range, const PopulateOptions &o
                                          mib(headroom.bytes) + " left, a step of " + mib(bytes) +
                                          " must leave " + mib(options.margin_bytes)};
         }
+        if (options.collapse && !range.huge)
+            collapser.collapse(environment, range.data + done, bytes);
         int failed = EINTR;
         for (int tries = 0; tries < kMaxRetries && (failed == EINTR || failed == EAGAIN); ++tries)
             failed = environment.advise(range.data + done, bytes, MADV_POPULATE_WRITE);
@@ -63,8 +70,6 @@ Result<void> populate_range(const PopulateRange &range, const PopulateOptions &o
                          "populate pool memory: MADV_POPULATE_WRITE, which needs Linux 5.14"};
         if (failed != 0)
             return Error{failed, "populate " + mib(bytes) + " of pool memory"};
-        if (options.collapse && !range.huge)
-            collapser.collapse(environment, range.data + done, bytes);
         done += bytes;
         step(done);
     }

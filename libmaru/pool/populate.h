@@ -2,7 +2,7 @@
 //
 // In steps of 16 MiB, each only if host, node and cgroups keep a margin after it: past a cgroup's
 // limit the kernel kills instead of failing. Short of memory the pool stays smaller, for good, and
-// says why. Memory of base pages is then collapsed to 2 MiB ones while it is still nobody's.
+// says why. Base pages become 2 MiB ones as they are made, where the kernel has any.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,8 @@ struct PopulateOptions {
     bool collapse = true;
 };
 
-// Gives up collapsing after a few refusals, across the ranges of a pool.
+// Makes 2 MiB pages of a range that is not populated yet. Gives up after a few refusals, across the
+// ranges of a pool.
 class Collapser {
   public:
     void collapse(MemoryEnvironment &environment, std::byte *data, uint64_t bytes);

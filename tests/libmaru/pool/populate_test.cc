@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint64_t kMiB = 1024 * 1024;
+constexpr uint64_t kMiB = 1024 * 1024, kBasePage = 4096;
 constexpr int kPopulateWrite = 23, kCollapse = 25;
 
 // A machine that is told how much memory it has and what madvise answers. It touches nothing: the
@@ -29,6 +29,10 @@ class FakeMemory : public MemoryEnvironment {
         return {free_bytes, "cgroup '/engine'"};
     }
     int advise(void *, size_t bytes, int advice) override {
+        if (advice == kPopulateWrite && bytes == kBasePage) {
+            ++touches;
+            return touch_errno;
+        }
         ++calls[advice];
         if (advice == kPopulateWrite) {
             if (populate_fails_at == 0 || --populate_fails_at > 0) {
@@ -38,6 +42,7 @@ class FakeMemory : public MemoryEnvironment {
             }
             return populate_errno;
         }
+        collapses_when_populated += populated > 0;
         return collapse_errno;
     }
     Backing backing(std::span<const MemoryRange>) override { return {}; }
@@ -46,6 +51,9 @@ class FakeMemory : public MemoryEnvironment {
     int populate_fails_at = 0;  // which call fails; 0: none
     int populate_errno = ENOMEM;
     int collapse_errno = 0;
+    int touches = 0;  // of single pages, which are not in calls
+    int touch_errno = 0;
+    int collapses_when_populated = 0;
     uint64_t populated = 0;
     int last_node = -2;
     std::map<int, int> calls;
@@ -75,6 +83,24 @@ TEST(Populate, AdmitsInStepsOf16MiB) {
     EXPECT_EQ(steps, (std::vector<uint64_t>{16 * kMiB, 32 * kMiB, 40 * kMiB}));
     EXPECT_EQ(memory.last_node, 1);
     EXPECT_EQ(memory.calls[kCollapse], 20);
+}
+
+// Small pages that are populated and then collapsed are zeroed, and copied.
+TEST(Populate, HugePagesAreMadeOfWhatIsNotPopulatedYet) {
+    FakeMemory memory;
+    EXPECT_TRUE(populate(memory, made_up(16 * kMiB)).result);
+    EXPECT_EQ(memory.touches, 8);
+    EXPECT_EQ(memory.calls[kCollapse], 8);
+    EXPECT_EQ(memory.collapses_when_populated, 0);
+    FakeMemory plain;
+    EXPECT_TRUE(populate(plain, made_up(16 * kMiB), {.collapse = false}).result);
+    EXPECT_EQ(plain.touches + plain.calls[kCollapse], 0);
+    EXPECT_EQ(plain.populated, 16 * kMiB);
+    FakeMemory small;
+    small.touch_errno = ENOMEM;
+    small.populate_fails_at = 1;
+    EXPECT_EQ(populate(small, made_up(16 * kMiB)).result.error().code, ENOMEM);
+    EXPECT_EQ(small.calls[kCollapse], 0);
 }
 
 // A29: shortage is an error before anything is touched, and what was admitted before stays.
