@@ -26,10 +26,11 @@ uint32_t Directory::acquire(HolderIndex reader, NamespaceIndex ns,
                             bool stop_at_miss, uint32_t lease_room, uint32_t now_s,
                             std::span<AcquireResult> results) {
     Impl &impl = *impl_;
-    fill_with(results, Status::Miss);
     const uint64_t per_key = objects_of(manifest);
-    if (!per_key || !impl.namespaces.contains(ns))
+    if (!per_key || !impl.namespaces.contains(ns)) {
+        fill_with(results, Status::Miss);
         return 0;
+    }
     assert(keys.size() <= results.size() / per_key);
 
     uint32_t taken = 0;
@@ -83,11 +84,8 @@ Status Directory::Impl::take_leases(HolderIndex reader, std::span<AcquireResult>
         const Replica &replica = replicas[slot];
         directory::Pool &pool = *pools[replica.pool];
         ++pool.leases;
-        items[i].pool = pool.spec.id;
-        items[i].offset = replica.offset;
-        items[i].length = replica.length;
-        items[i].generation = replica.generation;
-        items[i].status = Status::Ok;
+        items[i] = {items[i].replica,   pool.spec.id, replica.offset, replica.length,
+                    replica.generation, Status::Ok,   0};
     }
     return Status::Ok;
 }

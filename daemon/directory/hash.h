@@ -26,12 +26,17 @@ class KeyHash {
 
     uint32_t operator()(uint32_t ns, const wire::Digest &digest, uint32_t shard,
                         uint32_t part) const {
+        return (*this)(rest(ns, shard, part), digest);
+    }
+    // The same in two parts, for many digests with one namespace, shard and part.
+    uint128 rest(uint32_t ns, uint32_t shard, uint32_t part) const {
+        return product((static_cast<uint64_t>(shard) << 32 | part) + secret_[4], ns + secret_[5]);
+    }
+    uint32_t operator()(uint128 rest, const wire::Digest &digest) const {
         uint64_t word[4];
         std::memcpy(word, digest.bytes.data(), sizeof word);
-        uint128 sum = product(word[0] + secret_[0], word[1] + secret_[1]);
-        sum += product(word[2] + secret_[2], word[3] + secret_[3]);
-        sum += product((static_cast<uint64_t>(shard) << 32 | part) + secret_[4], ns + secret_[5]);
-        return fold(sum);
+        return fold(rest + product(word[0] + secret_[0], word[1] + secret_[1]) +
+                    product(word[2] + secret_[2], word[3] + secret_[3]));
     }
     uint32_t operator()(uint32_t first, uint32_t second) const {
         return fold(product(first + secret_[0], second + secret_[1]));

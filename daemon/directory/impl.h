@@ -42,6 +42,13 @@ struct Directory::Impl {
     void lookup(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
                 const wire::Manifest &manifest, Place &place, uint32_t count,
                 uint32_t *ret_replicas) const noexcept;
+    // The same of `count` keys that are one object each.
+    void lookup(HolderIndex reader, NamespaceIndex ns, const wire::Digest *keys, uint32_t shard,
+                uint32_t part, uint32_t count, uint32_t *ret_replicas) const noexcept;
+    template <typename Items>
+    void lookup_hashed(HolderIndex reader, NamespaceIndex ns, const Items &items,
+                       const uint32_t *hashes, uint32_t count,
+                       uint32_t *ret_replicas) const noexcept;
     uint32_t find_object(NamespaceIndex ns, const wire::Key &key) const noexcept;
     uint32_t hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept;
     bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,

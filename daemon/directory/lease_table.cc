@@ -5,9 +5,16 @@
 namespace maru::directory {
 
 uint32_t LeaseTable::find(HolderIndex holder, uint32_t replica) const {
-    return table_.find(hash_(holder, replica), [&](uint32_t slot) {
-        return leases_[slot].holder == holder && leases_[slot].replica == replica;
-    });
+    const Replica &on = replicas_[replica];
+    if (on.crowded)
+        return table_.find(hash_(holder, replica), [&](uint32_t slot) {
+            return leases_[slot].holder == holder && leases_[slot].replica == replica;
+        });
+    for (uint32_t slot = on.first_lease; slot != kNone;
+         slot = ReplicaRing::next(leases_, on.first_lease, slot))
+        if (leases_[slot].holder == holder)
+            return slot;
+    return kNone;
 }
 
 uint32_t LeaseTable::count(HolderIndex holder, uint32_t replica) const {
@@ -15,20 +22,48 @@ uint32_t LeaseTable::count(HolderIndex holder, uint32_t replica) const {
     return slot == kNone ? 0 : leases_[slot].count;
 }
 
+bool LeaseTable::crowd(uint32_t replica) {
+    Replica &on = replicas_[replica];
+    uint32_t few = 0;
+    for (uint32_t slot = on.first_lease; slot != kNone;
+         slot = ReplicaRing::next(leases_, on.first_lease, slot))
+        ++few;
+    if (few < kFew)
+        return true;
+    for (uint32_t slot = on.first_lease; slot != kNone;
+         slot = ReplicaRing::next(leases_, on.first_lease, slot)) {
+        if (table_.insert(hash_(leases_[slot].holder, replica), slot))
+            continue;
+        for (uint32_t other = on.first_lease; other != slot;
+             other = ReplicaRing::next(leases_, on.first_lease, other))
+            table_.erase(hash_(leases_[other].holder, replica), other);
+        return false;
+    }
+    on.crowded = true;
+    return true;
+}
+
 uint32_t LeaseTable::create(HolderIndex holder, uint32_t replica, uint32_t now_s) {
     if (holder >= holders_.size())
         holders_.resize(static_cast<size_t>(holder) + 1);
+    Replica &on = replicas_[replica];
+    if (!on.crowded && on.first_lease != kNone && !crowd(replica))
+        return kNone;
     const uint32_t slot = leases_.allocate();
-    if (!table_.insert(hash_(holder, replica), slot)) {
+    if (on.crowded && !table_.insert(hash_(holder, replica), slot)) {
         leases_.release(slot);
         return kNone;
     }
     Lease &lease = leases_[slot];
     lease.holder = holder;
     lease.replica = replica;
+    lease.count = 1;
     lease.since_s = now_s;
     HolderRing::push_back(leases_, holders_[holder].first, slot);
-    ReplicaRing::push_back(leases_, replicas_[replica].first_lease, slot);
+    ReplicaRing::push_back(leases_, on.first_lease, slot);
+    ++holders_[holder].leases;
+    ++on.leases;
+    ++total_;
     return slot;
 }
 
@@ -47,7 +82,10 @@ void LeaseTable::change(uint32_t slot, uint32_t count) {
     HolderRing::remove(leases_, slot == holder.unconfirmed ? holder.unconfirmed : holder.first,
                        slot);
     ReplicaRing::remove(leases_, replica.first_lease, slot);
-    table_.erase(hash_(lease.holder, lease.replica), slot);
+    if (replica.crowded) {
+        table_.erase(hash_(lease.holder, lease.replica), slot);
+        replica.crowded = replica.first_lease != kNone;
+    }
     leases_.release(slot);
 }
 
@@ -60,12 +98,11 @@ void LeaseTable::confirm(Holder &holder, uint32_t slot) {
 }
 
 bool LeaseTable::add_one(HolderIndex holder, uint32_t replica, uint32_t now_s) {
-    uint32_t slot = find(holder, replica);
+    const uint32_t slot = find(holder, replica);
     if (slot == kNone)
-        slot = create(holder, replica, now_s);
-    else
-        confirm(holders_[holder], slot);
-    if (slot == kNone || leases_[slot].count == UINT32_MAX)
+        return create(holder, replica, now_s) != kNone;
+    confirm(holders_[holder], slot);
+    if (leases_[slot].count == UINT32_MAX)
         return false;
     change(slot, leases_[slot].count + 1);
     return true;
@@ -81,17 +118,15 @@ bool LeaseTable::remove_one(HolderIndex holder, uint32_t replica) {
 
 uint32_t LeaseTable::set(HolderIndex holder, uint32_t replica, uint32_t count, uint32_t now_s) {
     uint32_t slot = find(holder, replica);
-    if (slot == kNone && !count)
-        return 0;
-    if (slot == kNone)
-        slot = create(holder, replica, now_s);
-    else
+    if (slot != kNone) {
         confirm(holders_[holder], slot);
-    if (slot == kNone)
-        return 0;
-    const uint32_t before = leases_[slot].count;
-    change(slot, count);
-    return before;
+        const uint32_t before = leases_[slot].count;
+        change(slot, count);
+        return before;
+    }
+    if (count && (slot = create(holder, replica, now_s)) != kNone)
+        change(slot, count);
+    return 0;
 }
 
 void LeaseTable::mark_unconfirmed(HolderIndex holder) {
@@ -133,7 +168,7 @@ size_t LeaseTable::memory_bytes() const {
 }
 
 const char *LeaseTable::check_invariants() const {
-    uint64_t live = 0, total = 0;
+    uint64_t live = 0, total = 0, tabled = 0;
     std::vector<uint64_t> by_holder(holders_.size());
     for (uint32_t slot = 0; slot < leases_.end(); ++slot) {
         const Lease &lease = leases_[slot];
@@ -147,11 +182,14 @@ const char *LeaseTable::check_invariants() const {
             replicas_[lease.replica].state == ReplicaState::Free)
             return "a lease on a free replica";
         if (find(lease.holder, lease.replica) != slot)
-            return "a lease that its table does not find";
+            return "a lease that is not found";
+        tabled += replicas_[lease.replica].crowded;
         by_holder[lease.holder] += lease.count;
     }
-    if (live != leases_.live() || live != table_.size())
-        return "leases, their slots and their table differ in number";
+    if (live != leases_.live())
+        return "leases and their slots differ in number";
+    if (tabled != table_.size())
+        return "the leases on crowded replicas and their table differ in number";
     if (total != total_)
         return "the total of leases is not their sum";
     uint64_t on_rings = 0;
@@ -175,6 +213,7 @@ const char *LeaseTable::check_invariants() const {
         if (replicas_[replica].state == ReplicaState::Free)
             continue;
         uint64_t sum = 0;
+        uint32_t length = 0;
         const uint32_t head = replicas_[replica].first_lease;
         for (uint32_t slot = head; slot != kNone; slot = ReplicaRing::next(leases_, head, slot)) {
             if (leases_[slot].replica != replica || !leases_[slot].count)
@@ -182,7 +221,10 @@ const char *LeaseTable::check_invariants() const {
             if (++on_rings > live)
                 return "more leases on the rings of replicas than there are";
             sum += leases_[slot].count;
+            ++length;
         }
+        if (replicas_[replica].crowded ? !length : length > kFew)
+            return "a replica is crowded without leases, or is not and has many";
         if (sum != replicas_[replica].leases)
             return "the leases of a replica are not their sum";
     }

@@ -4,6 +4,9 @@
 // or removing a replica costs what it ends and nothing more. Replica::leases is kept here: it is
 // the sum of the counts on the replica's ring. What the end of a lease means for the replica is not
 // decided here.
+//
+// Nearly every replica has one holder or a few, who are found by a walk along its ring. One with more
+// is crowded until its last lease ends: all of its leases are in a table as well.
 #pragma once
 
 #include <cstddef>
@@ -67,6 +70,7 @@ class LeaseTable {
     using Leases = Slab<Lease, &Lease::holder_next>;
     using HolderRing = Ring<Lease, &Lease::holder_prev, &Lease::holder_next>;
     using ReplicaRing = Ring<Lease, &Lease::replica_prev, &Lease::replica_next>;
+    static constexpr uint32_t kFew = 4;
     struct Holder {
         uint32_t first = kNone;        // confirmed
         uint32_t unconfirmed = kNone;  // a session that re-attaches has not named these yet
@@ -74,7 +78,9 @@ class LeaseTable {
     };
 
     uint32_t find(HolderIndex holder, uint32_t replica) const;
+    // With a count of 1. kNone: no room in the table.
     uint32_t create(HolderIndex holder, uint32_t replica, uint32_t now_s);
+    bool crowd(uint32_t replica);  // false: no room in the table, and nothing has changed
     void confirm(Holder &holder, uint32_t slot);
     void change(uint32_t slot, uint32_t count);  // 0 removes it
     Ended end_lease(uint32_t slot);
@@ -82,7 +88,7 @@ class LeaseTable {
     Replicas &replicas_;
     KeyHash hash_;
     Leases leases_;
-    IndexTable table_;
+    IndexTable table_;  // of the leases on crowded replicas
     std::vector<Holder> holders_;
     uint64_t total_ = 0;
 };

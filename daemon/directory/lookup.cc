@@ -66,34 +66,13 @@ uint32_t Directory::Impl::find_object(NamespaceIndex ns, const wire::Key &key) c
     });
 }
 
-void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
-                             std::span<const wire::Digest> keys, const wire::Manifest &manifest,
-                             Place &place, uint32_t count, uint32_t *ret_replicas) const noexcept {
-    uint32_t hashes[kLookupBatch];
+// `items` says what the digest, shard and part of each is; its hash is on the way to the cache.
+template <typename Items>
+void Directory::Impl::lookup_hashed(HolderIndex reader, NamespaceIndex ns, const Items &items,
+                                    const uint32_t *hashes, uint32_t count,
+                                    uint32_t *ret_replicas) const noexcept {
     uint32_t candidates[kLookupBatch];
     uint32_t others[kLookupBatch], other_count = 0;
-    const wire::Digest *digests[kLookupBatch];
-    uint32_t shards[kLookupBatch], parts[kLookupBatch];
-
-    // The place is kept in registers: copying it from memory right after its fields were written
-    // one by one cost a quarter of a whole lookup (the processor cannot forward such a store).
-    size_t key = place.key;
-    uint32_t shard = place.shard, part = place.part;
-    for (uint32_t i = 0; i < count; ++i) {
-        digests[i] = &keys[key];
-        shards[i] = manifest.first_shard + shard;
-        parts[i] = manifest.first_part + part;
-        hashes[i] = hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, *digests[i], shards[i], parts[i]);
-        table.prefetch(hashes[i]);
-        if (++part == manifest.part_count) {
-            part = 0;
-            if (++shard == manifest.shard_count) {
-                shard = 0;
-                ++key;
-            }
-        }
-    }
-    place = Place{key, shard, part};
     for (uint32_t i = 0; i < count; ++i) {
         candidates[i] = table.candidate(hashes[i]);
         if (candidates[i] != kNone)
@@ -103,9 +82,10 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
         ret_replicas[i] = kNone;
         if (candidates[i] == kNone)
             continue;
-        if (!is_object(objects[candidates[i]], ns, *digests[i], shards[i], parts[i]))
-            candidates[i] = find_object(ns, {*digests[i], shards[i], parts[i]});  // equal hashes
-        if (candidates[i] == kNone)
+        const wire::Digest &digest = items.digest(i);
+        if (!is_object(objects[candidates[i]], ns, digest, items.shard(i), items.part(i)))
+            candidates[i] = find_object(ns, {digest, items.shard(i), items.part(i)});
+        if (candidates[i] == kNone)  // another object of that hash
             continue;
         const Object &object = objects[candidates[i]];
         if (readable(reader, object.first_pool, object.first_state)) {
@@ -117,6 +97,60 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
     }
     for (uint32_t i = 0; i < other_count; ++i)
         ret_replicas[others[i]] = readable_of(reader, objects[candidates[others[i]]]);
+}
+
+void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns, const wire::Digest *keys,
+                             uint32_t shard, uint32_t part, uint32_t count,
+                             uint32_t *ret_replicas) const noexcept {
+    struct OneEach {
+        const wire::Digest *digests;
+        uint32_t only_shard, only_part;
+        const wire::Digest &digest(uint32_t i) const { return digests[i]; }
+        uint32_t shard(uint32_t) const { return only_shard; }
+        uint32_t part(uint32_t) const { return only_part; }
+    };
+    uint32_t hashes[kLookupBatch];
+    const auto rest = hash.rest(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, shard, part);
+    for (uint32_t i = 0; i < count; ++i) {
+        hashes[i] = hash(rest, keys[i]);
+        table.prefetch(hashes[i]);
+    }
+    lookup_hashed(reader, ns, OneEach{keys, shard, part}, hashes, count, ret_replicas);
+}
+
+void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
+                             std::span<const wire::Digest> keys, const wire::Manifest &manifest,
+                             Place &place, uint32_t count, uint32_t *ret_replicas) const noexcept {
+    struct Mixed {
+        const wire::Digest *digests[kLookupBatch];
+        uint32_t shards[kLookupBatch], parts[kLookupBatch];
+        const wire::Digest &digest(uint32_t i) const { return *digests[i]; }
+        uint32_t shard(uint32_t i) const { return shards[i]; }
+        uint32_t part(uint32_t i) const { return parts[i]; }
+    } items;
+    uint32_t hashes[kLookupBatch];
+
+    // The place is kept in registers: copying it from memory right after its fields were written
+    // one by one cost a quarter of a whole lookup (the processor cannot forward such a store).
+    size_t key = place.key;
+    uint32_t shard = place.shard, part = place.part;
+    for (uint32_t i = 0; i < count; ++i) {
+        items.digests[i] = &keys[key];
+        items.shards[i] = manifest.first_shard + shard;
+        items.parts[i] = manifest.first_part + part;
+        hashes[i] = hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, keys[key], items.shards[i],
+                         items.parts[i]);
+        table.prefetch(hashes[i]);
+        if (++part == manifest.part_count) {
+            part = 0;
+            if (++shard == manifest.shard_count) {
+                shard = 0;
+                ++key;
+            }
+        }
+    }
+    place = Place{key, shard, part};
+    lookup_hashed(reader, ns, items, hashes, count, ret_replicas);
 }
 
 Directory::Impl::Named Directory::Impl::resolve(const wire::ReplicaName &name) const noexcept {

@@ -63,7 +63,11 @@ class Directory::Impl::ManifestReader {
         const uint64_t left = std::min(per_key_ - item_, batch) + std::min(per_key_, batch) * later;
         filled_ = static_cast<uint32_t>(std::min(left, batch));
         at_ = 0;
-        impl_.lookup(reader_, ns_, keys_, manifest_, place_, filled_, replicas_);
+        if (per_key_ == 1)  // nearly always; it needs no place
+            impl_.lookup(reader_, ns_, &keys_[key_], manifest_.first_shard, manifest_.first_part,
+                         filled_, replicas_);
+        else
+            impl_.lookup(reader_, ns_, keys_, manifest_, place_, filled_, replicas_);
     }
 
     const Impl &impl_;

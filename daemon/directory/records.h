@@ -37,6 +37,7 @@ struct alignas(64) Replica {
     uint32_t first_lease = kNone;
     ReplicaState state = ReplicaState::Free;
     bool drained = false;  // queued for take_drained()
+    bool crowded = false;  // its leases are in the table of LeaseTable
 };
 static_assert(sizeof(Replica) == 64);
 

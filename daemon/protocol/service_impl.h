@@ -30,7 +30,7 @@ inline constexpr TimeNs kMillisecond = 1'000'000;
 inline constexpr TimeNs kSecond = 1'000'000'000;
 // Proofs are asked again after 10 ms, doubling. A dying process drops its mappings within that; a
 // fenced one lives on and may keep them for days, so it is asked seldom.
-inline constexpr TimeNs kFirstProofDelay = 10 * kMillisecond;
+inline constexpr TimeNs kFirstProofDelay = 1 * kMillisecond;
 inline constexpr TimeNs kLastProofDelay = 500 * kMillisecond;
 inline constexpr TimeNs kLastFencedProofDelay = 10 * kSecond;
 // Tokens that lost their engine stay refused after the last proof of their session, so that a slow

@@ -33,6 +33,34 @@ TEST_F(LeaseTest, EndOfTheHolderEndsItsLeasesOnly) {
     EXPECT_EQ(directory.reclaim(names[0], kCid), Status::Ok);
 }
 
+// A few holders are found along the ring of the replica, more in a table.
+TEST_F(LeaseTest, ManyHoldersOfOneReplicaAreEachFound) {
+    constexpr uint32_t kMany = 20;
+    const wire::ReplicaName replica = put(pool, key_of(1), 0), other = put(pool, key_of(2), 1);
+    for (HolderIndex holder = 10; holder < 10 + kMany; ++holder)
+        directory.set_host_domain(holder, kHostDomain);
+    for (int round = 0; round < 3; ++round) {
+        uint32_t there = 0;
+        for (HolderIndex holder = 10; holder < 10 + kMany; ++holder) {
+            for (uint32_t i = 0; i <= holder % 3; ++i)
+                EXPECT_EQ(acquire(holder, 1).status, Status::Ok);
+            EXPECT_EQ(directory.release(holder, other), Status::NotFound);
+            ASSERT_EQ(directory.check_invariants(), "") << "with " << ++there;
+        }
+        // The even ones first, so that few are left, then none.
+        for (HolderIndex odd : {0u, 1u}) {
+            for (HolderIndex holder = 10 + odd; holder < 10 + kMany; holder += 2) {
+                EXPECT_EQ(directory.lease_count(holder, replica), holder % 3 + 1);
+                for (uint32_t i = 0; i <= holder % 3; ++i)
+                    EXPECT_EQ(directory.release(holder, replica), Status::Ok);
+                EXPECT_EQ(directory.release(holder, replica), Status::NotFound);
+                ASSERT_EQ(directory.check_invariants(), "") << "without " << holder;
+            }
+        }
+        EXPECT_EQ(directory.pool_leases(pool), 0u);
+    }
+}
+
 TEST_F(LeaseTest, RestoreKeepsWhatIsNamedAndDropsTheRest) {
     wire::ReplicaName names[4];
     for (uint64_t i = 0; i < 4; ++i) {

@@ -13,7 +13,7 @@ namespace {
 
 using wire::Status;
 
-constexpr uint32_t kHolders = 4;
+constexpr uint32_t kHolders = 8;  // more than the few that a replica's ring is searched for
 constexpr uint64_t kKeys = 12;
 
 class Comparison {
