@@ -124,9 +124,6 @@ Result<void> Daemon::start() {
     if (int r = sd_event_add_defer(loop_.get(), &source, on_ready, this); r < 0)
         return Error{-r, "add an event"};
     ready_.reset(source);
-    if (int r = sd_event_add_post(loop_.get(), &source, on_turn, this); r < 0)
-        return Error{-r, "add an event"};
-    turn_.reset(source);
     return {};
 }
 
@@ -268,13 +265,15 @@ int Daemon::loop() {
     while (sd_event_get_state(loop) != SD_EVENT_FINISHED) {
         // Everything that waits already, then a while for what is about to come, then sleep.
         int r = 0;
-        do
-            r = turn(0);
-        while (r > 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED);
-        if (r >= 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED) {
-            host_->spin();
-            r = turn(UINT64_MAX);
+        if (options_.spin_us > 0) {
+            do
+                r = turn(0);
+            while (r > 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED);
+            if (r == 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED)
+                host_->spin();
         }
+        if (r >= 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED)
+            r = turn(UINT64_MAX);
         if (r < 0) {
             journal_.log(3, describe(Error{-r, "the event loop failed"}));
             return 1;
@@ -300,6 +299,8 @@ int Daemon::turn(uint64_t timeout_usec) {
     if (r <= 0)
         return r;
     r = sd_event_dispatch(loop);
+    pause_point(kPauseInLoop);
+    watch_notifier();
     host_->tally().turns.observe(monotonic_ns() - begun - polled);
     return r < 0 ? r : 1;
 }
@@ -320,12 +321,6 @@ int Daemon::on_ready(sd_event_source *, void *userdata) {
 }
 
 // After every turn of the loop: notifications that could not leave wait for the manager.
-int Daemon::on_turn(sd_event_source *, void *userdata) {
-    pause_point(kPauseInLoop);
-    static_cast<Daemon *>(userdata)->watch_notifier();
-    return 0;
-}
-
 void Daemon::watch_notifier() {
     if (notifier_.pending() == static_cast<bool>(notify_source_))
         return;

@@ -37,7 +37,6 @@ class Daemon {
     void watch_notifier();
     static int on_signal(sd_event_source *, const struct signalfd_siginfo *info, void *userdata);
     static int on_ready(sd_event_source *, void *userdata);
-    static int on_turn(sd_event_source *, void *userdata);
     static int on_notifier(sd_event_source *, int, uint32_t, void *userdata);
 
     Setup setup_;
@@ -55,7 +54,7 @@ class Daemon {
     std::unique_ptr<Watchdog> watchdog_;
     std::unique_ptr<Exporter> exporter_;  // reads service_, host_ and watchdog_
     std::unique_ptr<MetricsServer> metrics_;
-    EventSource ready_, turn_, notify_source_;
+    EventSource ready_, notify_source_;
     std::vector<EventSource> signals_;
     int64_t last_progress_ = 0;
     int64_t last_out_of_descriptors_ = 0;

@@ -44,6 +44,7 @@ Transport::~Transport() {
 // ---- connection ----------------------------------------------------------------------------------
 
 void Transport::adopt(UniqueFd socket) {
+    may_wait_ = wire::allow_waiting(socket.get(), kWait);
     connection_ = std::make_shared<TrackedFd>(std::move(socket));
     open_ = false;
     want_write_ = false;
@@ -301,10 +302,10 @@ bool Transport::send_blocked_frame() {
 
 // ---- receiving -----------------------------------------------------------------------------------
 
-Transport::Received Transport::receive_one(Lock &lock,
-                                           const std::shared_ptr<TrackedFd> &connection) {
+Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
+                                           wire::Wait wait) {
     lock.unlock();
-    auto packet = wire::receive_packet(connection->get(), buffer_->bytes);
+    auto packet = wire::receive_packet(connection->get(), buffer_->bytes, wait);
     const wire::ServerMessage *message = nullptr;
     if (packet && !packet->truncated)
         message = decoder_.server_message(packet->bytes);
@@ -390,19 +391,24 @@ bool Transport::wait(Lock &lock, Waiter &self, TimeNs deadline) {
 void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline) {
     reader_ = Reader::Caller;
     const auto connection = connection_;
+    TimeNs now = now_ns();
     const TimeNs spin_until =
-        config_.spin_us ? now_ns() + static_cast<TimeNs>(config_.spin_us) * 1000 : 0;
+        config_.spin_us ? now + static_cast<TimeNs>(config_.spin_us) * 1000 : now;
     while (connection_ == connection && !self.ready(self.context)) {
-        const Received received = receive_one(lock, connection);
-        if (received == Received::Packet)
-            continue;
+        // One system call that sleeps, where asking, polling and asking again would be three. The
+        // end of a connection wakes it as a packet does.
+        const bool spins = now < spin_until;
+        const bool waits = may_wait_ && !spins && deadline - now > kWait;
+        const Received received =
+            receive_one(lock, connection, waits ? wire::Wait::Bounded : wire::Wait::Never);
         if (received == Received::Gone)
             break;
-        const TimeNs now = now_ns();
-        if (now >= deadline)
-            break;
-        if (now < spin_until)
+        now = now_ns();
+        if (received == Received::Packet || waits || spins) {
+            if (now >= deadline)
+                break;
             continue;
+        }
         lock.unlock();
         auto waited = wire::wait_socket(connection->get(), POLLIN, deadline);
         lock.lock();

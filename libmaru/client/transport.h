@@ -111,7 +111,8 @@ class Transport {
 
     bool wait(Lock &lock, Waiter &self, TimeNs deadline);
     void read_for_all(Lock &lock, Waiter &self, TimeNs deadline);
-    Received receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection);
+    Received receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
+                         wire::Wait wait = wire::Wait::Never);
     void dispatch(const wire::ServerMessage &message, std::vector<UniqueFd> &fds, bool fds_lost);
     void hand_over();
     void enqueue(Op &op);
@@ -127,6 +128,8 @@ class Transport {
     // Between two calls of a busy thread the I/O thread does not take over the reading: waking it
     // for each reply would cost more than the reply.
     static constexpr TimeNs kLinger = 5 * kMillisecond;
+    // A reader that sleeps in the socket looks at its deadline this often.
+    static constexpr TimeNs kWait = 20 * kMillisecond;
 
     Listener &listener_;
     const Config config_;
@@ -148,6 +151,7 @@ class Transport {
     std::span<const std::byte> blocked_frame_;  // encoded, not taken by the socket yet
     std::vector<int> blocked_fds_;
     TimeNs retry_send_ = kNever;  // ENOBUFS: no event tells when
+    bool may_wait_ = false;
     bool want_write_ = false;
     bool peer_ended_ = false;  // nothing more can be sent; what it sent before is still to be read
 

@@ -1,5 +1,6 @@
 #include "libmaru/wire/packet_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -43,7 +44,15 @@ void take_control(msghdr &header, Packet *packet) {
 
 }  // namespace
 
-Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
+bool allow_waiting(int socket, int64_t longest_ns) {
+    const timeval longest{longest_ns / 1'000'000'000, longest_ns % 1'000'000'000 / 1000};
+    const int flags = ::fcntl(socket, F_GETFL);
+    return flags >= 0 &&
+           ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest) == 0 &&
+           ::fcntl(socket, F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
+Result<Packet> receive_packet(int socket, std::span<std::byte> buffer, Wait wait) {
     assert(reinterpret_cast<uintptr_t>(buffer.data()) % 8 == 0);
     alignas(cmsghdr) char control[kControlBytes];
     iovec part{buffer.data(), buffer.size()};
@@ -55,8 +64,9 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
     const auto receive = [&] {
         ssize_t got;
         do {
-            got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        } while (got < 0 && errno == EINTR);
+            got = ::recvmsg(socket, &header,
+                            MSG_CMSG_CLOEXEC | (wait == Wait::Never ? MSG_DONTWAIT : 0));
+        } while (got < 0 && errno == EINTR && wait == Wait::Never);
         return got;
     };
     ssize_t n = receive();
@@ -65,7 +75,7 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer) {
     if (n < 0 && errno == ECONNRESET)
         n = receive();
     if (n < 0) {
-        const int code = errno == EWOULDBLOCK                       ? EAGAIN
+        const int code = errno == EWOULDBLOCK || errno == EINTR     ? EAGAIN
                          : errno == ECONNRESET || errno == ENOTCONN ? EPIPE
                                                                     : errno;
         return Error{code, "receive packet"};

@@ -26,7 +26,11 @@ struct Packet {
 
 // Error codes: EAGAIN nothing there now; EPIPE the peer is gone (a zero-length read). An empty packet
 // that brought descriptors is returned, so that the caller may close them where that may block.
-Result<Packet> receive_packet(int socket, std::span<std::byte> buffer);
+// Wait::Bounded: sleeps for the time of allow_waiting() at most, or until a signal (EAGAIN).
+enum class Wait { Never, Bounded };
+Result<Packet> receive_packet(int socket, std::span<std::byte> buffer, Wait wait = Wait::Never);
+// False: this socket cannot; poll it.
+bool allow_waiting(int socket, int64_t longest_ns);
 // Error codes: EAGAIN/ENOBUFS retry later; EPIPE/ECONNRESET the peer is gone; EMSGSIZE; ETOOMANYREFS
 // too many descriptors of this user are in flight; EINVAL more than kMaxDescriptors.
 Result<void> send_packet(int socket, std::span<const std::byte> bytes,

@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "libmaru/base/clock.h"
 #include "tests/libmaru/wire/socket_fixture.h"
@@ -192,6 +196,50 @@ TEST_F(PacketSocket, WaitingEndsAtTheDeadlineOrWhenSomethingIsThere) {
     EXPECT_TRUE(wait_socket(pair_.b.get(), POLLOUT, INT64_MAX).ok());
     pair_.a.reset();
     EXPECT_TRUE(wait_socket(pair_.b.get(), POLLIN, INT64_MAX).ok());  // the read tells the end
+}
+
+TEST_F(PacketSocket, AReadThatWaitsEndsInTimeOrWithAPacketASignalOrTheEnd) {
+    constexpr int64_t kShort = 30'000'000, kLong = 60'000'000'000;
+    ASSERT_TRUE(allow_waiting(pair_.b.get(), kShort));
+    const int64_t begin = monotonic_ns();
+    EXPECT_EQ(receive_packet(pair_.b.get(), buffer_).error().code, EAGAIN);
+    EXPECT_EQ(receive_packet(pair_.b.get(), buffer_, Wait::Bounded).error().code, EAGAIN);
+    EXPECT_GE(monotonic_ns() - begin, kShort / 2);
+    // From here a test that waited in vain would be noticed.
+    ASSERT_TRUE(allow_waiting(pair_.b.get(), kLong));
+    std::thread sender([&] {
+        ::usleep(20'000);
+        ASSERT_TRUE(send_packet(pair_.a.get(), bytes("late")).ok());
+    });
+    const auto packet = receive_packet(pair_.b.get(), buffer_, Wait::Bounded);
+    ASSERT_TRUE(packet.ok());
+    EXPECT_EQ(packet->bytes.size(), 4u);
+    sender.join();
+    struct sigaction quiet {}, before {};
+    quiet.sa_handler = [](int) {};
+    quiet.sa_flags = SA_RESTART;
+    ASSERT_EQ(::sigaction(SIGUSR1, &quiet, &before), 0);
+    std::atomic<bool> ended = false;
+    const pthread_t self = ::pthread_self();
+    std::thread signaller([&] {
+        while (!ended) {
+            ::usleep(10'000);
+            ::pthread_kill(self, SIGUSR1);
+        }
+    });
+    EXPECT_EQ(receive_packet(pair_.b.get(), buffer_, Wait::Bounded).error().code, EAGAIN);
+    ended = true;
+    signaller.join();
+    ASSERT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
+    // As a connection is ended under its reader.
+    std::thread ender([&] {
+        ::usleep(20'000);
+        ::shutdown(pair_.b.get(), SHUT_RDWR);
+    });
+    EXPECT_EQ(receive_packet(pair_.b.get(), buffer_, Wait::Bounded).error().code, EPIPE);
+    ender.join();
+    EXPECT_LT(monotonic_ns() - begin, kLong / 2);
+    EXPECT_FALSE(allow_waiting(-1, kShort));
 }
 
 }  // namespace
