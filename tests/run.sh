@@ -117,6 +117,7 @@ if has vllm; then
     library=$(cd "$name" && pwd)/libmaru/capi/libmaru.so.0
     [ -x "$vllm_venv/bin/python" ] && vllm_python=$(cd "$vllm_venv" && pwd)/bin/python
     single vllm env MARUD="$(cd "$name" && pwd)/daemon/event/marud" MARU_LIBRARY="$library" \
+        MARU_CALL_SHIM_LIBRARY="$(cd "$name" && pwd)/tests/integration/shim/maru-call-shim.so" \
         MARU_VLLM_PYTHON="${vllm_python:-}" PYTHONPATH="$top/libmaru/python" tests/vllm/run.sh
 fi
 if has package; then single package tests/package/run.sh "$name" --results "$results/single.txt"; fi

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MaruConnector with a place where the tests break things: between the probe and the load."""
 
+import time
+
 import maru
 from maru_vllm.connector import MaruConnector
 
@@ -15,6 +17,16 @@ class FaultyConnector(MaruConnector):
             while before_load:
                 before_load.pop()(self._worker, step)
         super().start_load_kv(forward_context, **kwargs)
+
+
+def replace_session(worker, step=None):
+    """The worker's session is over, and another one is there."""
+    old = worker.link.current
+    worker.link.lost(old)
+    deadline = time.monotonic() + 60
+    while worker.link.current in (None, old):
+        assert time.monotonic() < deadline, "no new session"
+        time.sleep(0.01)
 
 
 def drop(first):

@@ -5,6 +5,7 @@ SPEC has the model's folder, the connector's extra config and what the phase nee
 seen. The parent, test_vllm.py, judges. A fresh process per phase: what it leaves is marud's alone.
 """
 
+import errno
 import json
 import os
 import signal
@@ -289,6 +290,67 @@ def marud_killed(spec):
     return seen
 
 
+def sessions(spec):
+    """The worker's session is replaced: between two requests, and between the probe and the load."""
+    import faulty
+
+    engine = Engine(spec)
+    seen = {"full": engine.generate(prompt())}
+    own = engine.worker.link.info().session
+    faulty.replace_session(engine.worker)
+    assert engine.worker.link.info().session != own
+    engine.forget_local()
+    seen["replaced"] = engine.generate(prompt())
+    engine.forget_local()
+    seen["again"] = engine.generate(prompt())
+    engine.forget_local()
+    faulty.before_load.append(faulty.replace_session)
+    seen["stale"] = engine.generate(prompt())
+    assert not faulty.before_load, "the step did not load"
+    engine.forget_local()
+    seen["last"] = engine.generate(prompt())
+    seen["metrics"] = engine.metrics()
+    return seen
+
+
+def commit_unanswered(spec):
+    """marud takes a commit, cannot answer it, and is killed; another life of it comes."""
+    import call_shim
+    import maru
+
+    shim = call_shim.CallShim(spec["shim"])
+    commit = maru.Namespace.commit
+
+    def unanswered(*arguments):
+        maru.Namespace.commit = commit
+        shim.fail(call_shim.SENDMSG, errno.EAGAIN)
+        before = shim.failed(call_shim.SENDMSG)
+        results = commit(*arguments)
+        assert shim.failed(call_shim.SENDMSG) > before, "marud did not answer"
+        assert set(results) == {-errno.EINPROGRESS}, list(results)
+        os.kill(spec["marud"], signal.SIGKILL)
+        return results
+
+    engine = Engine(spec)
+    maru.Namespace.commit = unanswered
+    seen = {"full": engine.generate(prompt())}
+    assert maru.Namespace.commit is commit, "nothing was committed"
+    shim.fail(call_shim.SENDMSG, 0)
+    engine.forget_local()
+    seen["without"] = engine.generate(prompt())
+    print("restart", flush=True)
+    sys.stdin.readline()
+    deadline = time.monotonic() + 60
+    while True:
+        engine.forget_local()
+        seen["back"] = engine.generate(prompt())
+        if seen["back"]["cached"] == 192 or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    seen["metrics"] = engine.metrics()
+    return seen
+
+
 def full_pool(spec):
     """The working set does not fit: what is stored stays a hit, the rest is skipped."""
     engine = Engine(spec, faulty=False)
@@ -338,6 +400,8 @@ PHASES = {
         abort_hazard,
         flipped,
         marud_killed,
+        sessions,
+        commit_unanswered,
         full_pool,
         crowd,
         refused,

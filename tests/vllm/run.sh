@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The connector in a real vLLM: tests/vllm/run.sh [TEST...], with MARUD, MARU_LIBRARY and MARU_VLLM_PYTHON set as by tests/run.sh.
+# The connector in a real vLLM: tests/vllm/run.sh [TEST...], with MARUD, MARU_LIBRARY, MARU_CALL_SHIM_LIBRARY and
+# MARU_VLLM_PYTHON set as by tests/run.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 if [ ! -x "${MARU_VLLM_PYTHON:-}" ]; then

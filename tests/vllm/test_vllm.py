@@ -21,12 +21,14 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "python"))
+sys.path += [str(HERE), str(HERE.parent / "python")]
 
+import call_shim
 import maru
 import support
 
 PYTHON = os.environ.get("MARU_VLLM_PYTHON", "")
+SHIM = os.environ.get("MARU_CALL_SHIM_LIBRARY", "")
 PROMPT_CHUNKS = 3  # of 64 tokens, in a prompt of 209
 OBJECT_BYTES = 3 * 2 * 16384  # layers x blocks x bytes of a block in a layer
 TIMEOUT = 600
@@ -251,6 +253,36 @@ class Faults(VllmTest):
         self.assertSame(seen["during"], wanted["b"]["full"], 0)
         self.assertSame(seen["after"], wanted["b"]["full"], 0)
 
+    def test_the_workers_session_is_replaced(self):
+        seen, wanted = self.phase("sessions"), oracle()
+        # What the session before had stored ended with it; nothing of it is loaded.
+        self.assertSame(seen["replaced"], wanted["a"]["full"], 0)
+        self.assertSame(seen["again"], wanted["a"]["hit"], 192)
+        self.assertSame(seen["stale"], wanted["a"]["full"])
+        self.assertSame(seen["last"], wanted["a"]["hit"], 192)
+        self.assertEqual(seen["metrics"]["vllm:maru_hit_tokens"], 2 * 192)
+
+    def test_marud_killed_between_commit_and_reply(self):
+        if not SHIM:
+            self.skipTest("MARU_CALL_SHIM_LIBRARY is not set: nothing holds marud's answers back")
+        rules = os.path.join(WORK, support.unique("shim"))
+        call_shim.CallShim(rules)
+        self.daemon.cleanup()
+        self.daemon = support.Daemon(["env", f"LD_PRELOAD={SHIM}", f"{call_shim.VARIABLE}={rules}"])
+        self.addCleanup(self.daemon.cleanup)
+        self.daemon.start()
+        seen = self.phase(
+            "commit_unanswered",
+            self.extra(deadline_ms=500),
+            marud=self.daemon.pid,
+            shim=rules,
+            restart=self.start_again,
+        )
+        wanted = oracle()
+        self.assertSame(seen["full"], wanted["a"]["full"], 0)
+        self.assertSame(seen["without"], wanted["a"]["full"], 0)
+        self.assertSame(seen["back"], wanted["a"]["hit"], 192)
+
     def start_again(self):
         self.daemon._process.wait(timeout=30)
         self.daemon._process = None
@@ -297,6 +329,19 @@ class HostScope(VllmTest):
                     self.phase("hold", extra, restart="SIGKILL")
             seen = self.phase("load_only", extra)
             self.assertSame(seen["hit"], wanted["a"]["hit"], 192)
+
+    def test_other_namespaces_and_other_models_share_nothing(self):
+        self.phase("hold", restart=lambda: None)
+        seen = self.phase("load_only", self.extra(cache_namespace="tiny@8"))
+        self.assertSame(seen["hit"], oracle()["a"]["full"], 0)
+        # Another model under the same name, which is the user's mistake: its KV has another layout.
+        with tempfile.TemporaryDirectory(dir=WORK) as folder:
+            program = f"import models; models.make_model({folder!r}, 'flat')"
+            subprocess.run([PYTHON, "-c", program], env=environment(), check=True, timeout=TIMEOUT)
+            seen = self.phase("load_only", model=folder)
+        self.assertEqual(seen["hit"]["cached"], 0)
+        self.assertEqual(seen["metrics"]["vllm:maru_misses:absent"], 1)
+        self.assertSame(self.phase("load_only")["hit"], oracle()["a"]["hit"], 192)
 
     def test_two_engines_at_once(self):
         wanted = oracle()
