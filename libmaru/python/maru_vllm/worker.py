@@ -338,8 +338,8 @@ class WorkerSide:
     # ---- between steps -----------------------------------------------------------------------------
 
     def load_errors(self) -> Set[int]:
-        bad, self._bad = self._bad, set()
-        return bad
+        """Of this step; they stay known until the next begins: its saves may come after this question."""
+        return set(self._bad)
 
     def report(self) -> Optional[WorkerReport]:
         state = (self._session_id(), self._reset_done)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small engine that calls the connector as vLLM 0.32 does, with KV that can be judged.
+"""A small engine that calls the connector as vLLM 0.30 to 0.33 do, with KV that can be judged.
 
 The "model" computes the KV of a token from the token, the layer, and the KV *as it lies in memory* of
 the token before it. So whatever is wrong in one block spreads to all that is computed from it, to the
@@ -162,7 +162,11 @@ class Engine:
     def __init__(self, extra, blocks=48, budget=16, running=4, chunk=8, threshold=None, start=True):
         self.budget, self.max_running, self.threshold = budget, running, threshold
         self.chunk = chunk
-        self.resumed_as_new = False  # as the other of vLLM's model runners is told
+        # Where versions of vLLM and its two model runners differ:
+        self.resumed_as_new = False  # how a resumed request is told
+        self.saves_when_idle = True  # 0.30 does not, in a step without tokens
+        self.saves_last = False  # after it asked what came of the step
+        self.load_arguments = {}  # what start_load_kv is given besides
         self.pool = BlockPool(blocks)
         self.tensors = {name: Tensor(blocks) for name in LAYERS}
         self.config = vllm_config(extra)
@@ -408,16 +412,18 @@ class Engine:
         worker.bind_connector_metadata(metadata)
         self.at("before_load")
         if output.has_sync_kv_loads:
-            worker.start_load_kv(None)
+            worker.start_load_kv(None, **self.load_arguments)
         for name in LAYERS:
             worker.wait_for_layer_load(name)
         samples = {request_id: self.forward(*row) for request_id, *row in output.rows}
         for name in LAYERS:
             worker.save_kv_layer(name, self.tensors[name], None)
         if not output.has_sync_kv_loads:
-            worker.start_load_kv(None)
+            worker.start_load_kv(None, **self.load_arguments)
         self.at("before_save")
-        worker.wait_for_save()
+        saves = self.saves_when_idle or output.num_scheduled_tokens
+        if saves and not self.saves_last:
+            worker.wait_for_save()
         assert worker.get_finished(set(output.finished_req_ids)) == (None, None)
         invalid = set(worker.get_block_ids_with_load_errors())
         loaded = {block for i, blocks, *_ in output.rows if i in external for block in blocks}
@@ -428,6 +434,8 @@ class Engine:
             kv_connector_stats=over_the_wire(worker.get_kv_connector_stats()),
             kv_connector_worker_meta=over_the_wire(worker.build_connector_worker_meta()),
         )
+        if saves and self.saves_last:
+            worker.wait_for_save()
         worker.clear_connector_metadata()
         return result
 
