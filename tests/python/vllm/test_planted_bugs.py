@@ -74,6 +74,16 @@ def only_the_first_bad_chunk_is_reported():
     return mock.patch.object(worker.WorkerSide, "load_errors", load_errors)
 
 
+def bad_blocks_are_forgotten_once_reported():
+    """vLLM may save afterwards."""
+
+    def load_errors(self):
+        bad, self._bad = self._bad, set()
+        return bad
+
+    return mock.patch.object(worker.WorkerSide, "load_errors", load_errors)
+
+
 def salts_and_adapters_share_the_cache():
     return mock.patch.object(scheduler.RequestRecord, "__init__", _without_bypass)
 
@@ -159,6 +169,7 @@ BUGS = [
     only_the_chunks_own_blocks_are_looked_at,
     failed_loads_are_not_reported,
     only_the_first_bad_chunk_is_reported,
+    bad_blocks_are_forgotten_once_reported,
     salts_and_adapters_share_the_cache,
     a_resumed_request_keeps_its_old_blocks,
     chunks_are_named_one_off,
