@@ -134,7 +134,7 @@ void Host::set_timers() {
             arm(timer_, usec(deadline) + 1);
     }
     bool pulse = !connections_.empty() || service_->next_deadline() != INT64_MAX ||
-                 !unsaved_.empty() || processes_.unwatched();
+                 !unsaved_.empty() || objects_.failed() || processes_.unwatched();
     if (pulse != pulse_on_) {
         pulse_on_ = pulse;
         if (pulse)
@@ -160,6 +160,8 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     Turn turn(self);
     arm(self.pulse_, usec(self.now_ + self.options_.pulse));
     self.save_again();
+    if (self.objects_.failed())
+        self.begin_object_record();
     self.processes_.watch_again();
     self.forgive();
     return 0;
@@ -302,15 +304,23 @@ void Host::remove_session(wire::Id session) {
 
 void Host::record_objects(std::span<const ObjectRecord> records) {
     if (auto added = objects_.append(records); !added)
-        journal_.log(3, "shared memory is not recorded, a restart of marud will know none of it: " +
-                            describe(added.error()));
+        journal_.log(3,
+                     "shared memory is not recorded, a restart of marud will know none of it: " +
+                         describe(added.error()),
+                     {{"MESSAGE_ID", message_id::kNoRecord}});
 }
 
 // Between two turns Service is not in the middle of anything, so its tables are the whole truth.
 void Host::begin_object_record() {
-    if (auto begun = objects_.begin(service_->object_records()); !begun)
-        journal_.log(3,
-                     "the record of shared memory is not begun anew: " + describe(begun.error()));
+    const bool again = objects_.failed();
+    auto begun = objects_.begin(service_->object_records());
+    if (begun && again)
+        journal_.log(5, "the record of shared memory is written again",
+                     {{"MESSAGE_ID", message_id::kNoRecord}});
+    // Said once, not at each attempt.
+    if (!begun && !again)
+        journal_.log(3, "the record of shared memory is not begun anew: " + describe(begun.error()),
+                     {{"MESSAGE_ID", message_id::kNoRecord}});
 }
 
 void Host::reload() { reload_wanted_ = true; }

@@ -284,7 +284,7 @@ Result<ParsedObjects> parse_objects(std::string_view bytes) {
 ObjectStore::Loaded ObjectStore::load() {
     Loaded loaded;
     UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!fd)
+    if (!fd && errno == ENOENT)
         return loaded;
     auto set_aside = [&](const Error &why) {
         ::rename(path_.c_str(), (path_ + ".damaged").c_str());
@@ -294,6 +294,8 @@ ObjectStore::Loaded ObjectStore::load() {
             "' is set aside as .damaged, and nothing in it is believed: " + describe(why);
         return loaded;
     };
+    if (!fd)
+        return set_aside(Error{errno, "open '" + path_ + "'"});
     struct stat info = {};
     if (::fstat(fd.get(), &info) < 0)
         return set_aside(Error{errno, "stat '" + path_ + "'"});
@@ -326,8 +328,8 @@ void ObjectStore::forget() {
 }
 
 Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
-    failed_ = false;
     if (records.empty()) {
+        failed_ = false;
         begun_bytes_ = appended_bytes_ = 0;
         forget();
         return {};
@@ -340,26 +342,24 @@ Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
         fd ? write_all(fd.get(), bytes, next) : Result<void>(Error{errno, "open '" + next + "'"});
     if (written && ::rename(next.c_str(), path_.c_str()) < 0)
         written = Error{errno, "rename '" + next + "'"};
-    begun_bytes_ = bytes.size();
-    appended_bytes_ = 0;
+    failed_ = !written;
     if (!written) {
         ::unlink(next.c_str());
-        forget();  // the old one may lack what could not be appended
-        failed_ = true;
+        if (!file_)
+            forget();  // of an earlier life: it numbers its namespaces otherwise
         return written;
     }
+    begun_bytes_ = bytes.size();
+    appended_bytes_ = 0;
     file_ = std::move(fd);
     return {};
 }
 
 Result<void> ObjectStore::append(std::span<const ObjectRecord> records) {
+    if (!file_)  // the first there are, or said already that there is none
+        return failed_ ? Result<void>() : begin(records);
     std::string bytes = format_objects(records);
-    Result<void> written;
-    if (file_)
-        written = write_all(file_.get(), bytes, path_);
-    else if (!failed_)
-        written = begin(records);  // the first there are
-    // Else it was said already; wants_begin() tries again.
+    Result<void> written = write_all(file_.get(), bytes, path_);
     appended_bytes_ += bytes.size();
     if (!written) {
         forget();
@@ -369,9 +369,7 @@ Result<void> ObjectStore::append(std::span<const ObjectRecord> records) {
 }
 
 bool ObjectStore::wants_begin() const {
-    if (failed_)
-        return appended_bytes_ > 0;
-    return appended_bytes_ > kLeastRewrite && appended_bytes_ > 2 * begun_bytes_;
+    return !failed_ && appended_bytes_ > kLeastRewrite && appended_bytes_ > 2 * begun_bytes_;
 }
 
 }  // namespace maru

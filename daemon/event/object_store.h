@@ -4,7 +4,8 @@
 // was promised; no fsync, because it names a boot and is worth nothing after another. It is believed
 // as a whole or not at all: the fact that is missing may be a retirement. Only its very end may be
 // cut off, by a kill inside write(): nothing had been promised by then. What cannot be appended
-// takes the file with it. It is begun anew, by rename, when most of it has been overtaken.
+// takes the file with it. It is begun anew, by rename, when most of it has been overtaken; as long
+// as that fails the old one goes on.
 #pragma once
 
 #include <span>
@@ -40,12 +41,15 @@ class ObjectStore {
     };
     Loaded load();
 
-    // Replaces the file; without any records there is none.
+    // Replaces the file; without any records there is none. Failed: the one that this life has
+    // appended to stays as it is, one of an earlier life goes.
     Result<void> begin(std::span<const ObjectRecord> records);
     // Failed: the file is gone, and stays so until begin() succeeds.
     Result<void> append(std::span<const ObjectRecord> records);
-    // Most of it is overtaken, or there is none although there should be.
+    // Most of it is overtaken.
     bool wants_begin() const;
+    // The last begin() has failed, or append() has since: begin() should be tried now and then.
+    bool failed() const { return failed_; }
     const std::string &path() const { return path_; }
 
   private:
@@ -53,8 +57,8 @@ class ObjectStore {
 
     std::string path_;
     std::string boot_id_;
-    UniqueFd file_;
-    bool failed_ = false;  // there should be a file, and is none
+    UniqueFd file_;  // whole, up to the last fact that was appended
+    bool failed_ = false;
     uint64_t begun_bytes_ = 0, appended_bytes_ = 0;
 };
 

@@ -385,6 +385,31 @@ TEST(HostPool, ADescriptorForReadersCannotBecomeWritable) {
     }
 }
 
+TEST(HostPool, ARecordThatCannotBeBegunIsTriedAgainUntilItCan) {
+    Marud marud(options());
+    marud.start();
+    const std::string path = marud.directory() + "/sessions/shared.objects";
+    std::filesystem::create_directory(path + ".new");  // in the way
+    EngineProcess first(engine(marud));
+    ASSERT_EQ(first.tell("store 0 8"), "stored 8 present 0 refused 0 -");
+    EXPECT_FALSE(std::filesystem::exists(path));
+    std::filesystem::remove(path + ".new");
+    for (int tries = 0; tries < 1000 && !std::filesystem::exists(path); ++tries)
+        ::usleep(10'000);
+    ASSERT_TRUE(std::filesystem::exists(path)) << marud.log();
+    const std::string log = marud.log();
+    const size_t said = log.find("shared memory is not recorded");
+    ASSERT_NE(said, std::string::npos);
+    EXPECT_EQ(log.find("shared memory is not recorded", said + 1), std::string::npos) << log;
+    EXPECT_EQ(log.find("is not begun anew"), std::string::npos) << log;
+    EXPECT_NE(log.find("the record of shared memory is written again"), std::string::npos);
+    // With all that is true.
+    marud.restart();
+    first.kill();
+    EngineProcess second(engine(marud));
+    EXPECT_EQ(tell_until(second, "hits 8", "hits 8"), "hits 8") << marud.log();
+}
+
 }  // namespace
 }  // namespace maru::test
 

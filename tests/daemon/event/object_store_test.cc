@@ -185,26 +185,37 @@ TEST_F(ObjectStoreTest, AFileThatOthersMayWriteIsNotBelieved) {
     // Nor one that is somewhere else, or no file.
     write_file(dir_.path() + "/elsewhere", whole());
     ASSERT_EQ(::symlink((dir_.path() + "/elsewhere").c_str(), path_.c_str()), 0);
-    EXPECT_TRUE(store().load().records.empty());
-    ASSERT_EQ(::unlink(path_.c_str()), 0);
+    const auto linked = store().load();
+    EXPECT_TRUE(linked.records.empty());
+    EXPECT_THAT(linked.problem, HasSubstr("open '"));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(path_)));
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
     EXPECT_TRUE(store().load().records.empty());
 }
+
+// No file may grow beyond `bytes`, as on a file system that is full.
+class FullDisk {
+  public:
+    explicit FullDisk(uint64_t bytes) {
+        EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &old_), 0);
+        const rlimit none = {bytes, old_.rlim_max};
+        ::signal(SIGXFSZ, SIG_IGN);
+        EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+    }
+    ~FullDisk() { EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &old_), 0); }
+
+  private:
+    rlimit old_{};
+};
 
 TEST_F(ObjectStoreTest, WhatCannotBeAppendedTakesTheFileWithIt) {
     ObjectStore writer = store();
     const auto facts = sample();
     ASSERT_TRUE(writer.begin(std::span(facts).first(1)));
-    EXPECT_FALSE(writer.wants_begin());
+    EXPECT_FALSE(writer.failed());
     {
-        // A file that may not grow, as on a file system that is full.
-        rlimit old{}, none{};
-        ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-        none = {std::filesystem::file_size(path_) + 10, old.rlim_max};
-        ::signal(SIGXFSZ, SIG_IGN);
-        ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+        FullDisk full(std::filesystem::file_size(path_) + 10);
         const auto added = writer.append(std::span(facts).subspan(1));
-        ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
         ASSERT_FALSE(added);
         EXPECT_THAT(describe(added.error()), HasSubstr("shared.objects"));
     }
@@ -214,10 +225,31 @@ TEST_F(ObjectStoreTest, WhatCannotBeAppendedTakesTheFileWithIt) {
     // Said once; it is begun anew with all that is true.
     EXPECT_TRUE(writer.append(std::span(facts).first(1)));
     EXPECT_FALSE(std::filesystem::exists(path_));
-    ASSERT_TRUE(writer.wants_begin());
+    ASSERT_TRUE(writer.failed());
+    EXPECT_FALSE(writer.wants_begin()) << "not in every turn";
     ASSERT_TRUE(writer.begin(facts));
-    EXPECT_FALSE(writer.wants_begin());
+    EXPECT_FALSE(writer.failed());
     EXPECT_EQ(loaded(), facts.size());
+}
+
+TEST_F(ObjectStoreTest, ARecordThatCannotBeBegunAnewGoesOnAsItIs) {
+    ObjectStore writer = store();
+    const auto facts = sample();
+    ASSERT_TRUE(writer.begin(std::span(facts).first(2)));
+    const std::vector<ObjectRecord> many(1000, facts[1]);
+    {
+        FullDisk full(4096);
+        EXPECT_FALSE(writer.begin(many));
+        EXPECT_TRUE(writer.failed());
+        EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+        EXPECT_EQ(loaded(), 2u);
+        ASSERT_TRUE(writer.append(std::span(facts).subspan(2)));
+        EXPECT_FALSE(writer.begin(many));
+    }
+    EXPECT_EQ(format_objects(store().load().records), format_objects(facts));
+    ASSERT_TRUE(writer.begin(many));
+    EXPECT_FALSE(writer.failed());
+    EXPECT_EQ(loaded(), many.size());
 }
 
 TEST_F(ObjectStoreTest, AnOldRecordIsReplacedOrGoneWhenItCannotBeBegun) {
@@ -226,14 +258,15 @@ TEST_F(ObjectStoreTest, AnOldRecordIsReplacedOrGoneWhenItCannotBeBegun) {
     ObjectStore next = store();
     EXPECT_FALSE(next.begin(sample()));
     EXPECT_FALSE(std::filesystem::exists(path_));
-    EXPECT_FALSE(next.wants_begin()) << "not before something changes";
+    EXPECT_TRUE(next.failed()) << "also if nothing is appended";
+    EXPECT_FALSE(next.wants_begin());
     // In the way of the first one, too.
     ObjectStore first = store();
     EXPECT_FALSE(first.append(sample()));
-    EXPECT_TRUE(first.wants_begin());
+    EXPECT_TRUE(first.failed());
     std::filesystem::remove(path_ + ".new");
     EXPECT_TRUE(first.begin(sample()));
-    EXPECT_FALSE(first.wants_begin());
+    EXPECT_FALSE(first.failed());
 }
 
 TEST_F(ObjectStoreTest, NothingToRecordIsNoFile) {
