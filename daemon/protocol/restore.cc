@@ -164,6 +164,12 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
         engines.take(session.uid, session.engine, session.holder);
 }
 
+// Of a pool that was being closed its worker has some that marud is done with: proven and dropped, or
+// adopted. It passes all that it has mapped; those are closed.
+static bool over(const Segment &segment) {
+    return segment.state == SegmentState::None || segment.state == SegmentState::Adopted;
+}
+
 void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
     Session &session = *call.session();
     if (session.state != SessionState::Restoring) {
@@ -200,6 +206,8 @@ void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
         const Segment &segment = pool->segments[number];
         const AttachedDescriptor &given = call.descriptors[i];
         std::string why;
+        if (over(segment))
+            continue;
         if (!given.sealed)
             why = "it lacks a seal: shrink, grow and future-write are needed";
         else if (segment.state != SegmentState::Granted && segment.state != SegmentState::Created)
@@ -218,7 +226,7 @@ void Service::Impl::on(Call &call, const wire::AttachPoolRequest &request) {
     for (uint32_t i = 0; i < count; ++i) {
         Segment &segment = pool->segments[request.first_segment + i];
         bool granted = segment.held && segment.state == SegmentState::Granted;
-        if (granted)
+        if (granted || over(segment))
             continue;  // ours is as good as theirs
         if (!segment.held)
             adopted[i] = {pool->id, request.first_segment + i};

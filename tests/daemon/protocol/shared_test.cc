@@ -1,39 +1,7 @@
-#include "tests/daemon/protocol/harness.h"
+#include "tests/daemon/protocol/shared_fixture.h"
 
 namespace maru::test {
 namespace {
-
-using wire::Status;
-
-// A worker of uid 1000 with a pool of scope Host of two segments, and what it has stored.
-struct SharedTest : testing::Test {
-    SharedTest() : owner(world, world.peer(1000, 10)), reader(world, world.peer(1000, 11)) {
-        world.config.host_segment_bytes = 64 << 10;
-        world.restart(true);
-        owner.open(1, "owner");
-        ns = owner.name("model");
-        owner.describe(ns);
-        pool = open_pool(owner, 32);
-        for (uint32_t key = 1; key <= 3; ++key)
-            EXPECT_EQ(owner.commit_one(ns, key, Client::item(pool, key, key, key)).status,
-                      Status::Ok);
-        reader.open(2, "reader");
-        reader_ns = reader.name("model");
-        reader.describe(reader_ns);
-    }
-    static wire::Id open_pool(Client &who, uint64_t pages) {
-        wire::OpenPoolRequest request{
-            .capacity_bytes = pages * 4096, .page_bytes = 4096, .request_key = 7};
-        request.scope = wire::Scope::Host;
-        const auto made = who.call(request).as<wire::PoolReply>();
-        who.call(wire::GrantSegmentRequest{made.pool, 0});
-        who.call(wire::SegmentMappedRequest{made.pool, 0});
-        return made.pool;
-    }
-    World world;
-    Client owner, reader;
-    wire::Id ns = 0, reader_ns = 0, pool = 0;
-};
 
 TEST_F(SharedTest, EverybodyOfTheUidHitsAndNobodyElse) {
     EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3, 4}), 3u);

@@ -1,0 +1,34 @@
+// Shared memory when marud dies and comes back, and its workers in any order.
+#include "tests/daemon/protocol/shared_fixture.h"
+
+namespace maru::test {
+namespace {
+
+// Closing a pool, marud dies between the proof of one segment and that of the next. Its worker passes
+// all that it has.
+TEST_F(SharedTest, AWorkerComesBackFromTheMiddleOfALeaveWithoutAStore) {
+    owner.call(wire::GrantSegmentRequest{pool, 1});
+    owner.call(wire::SegmentMappedRequest{pool, 1});
+    world.mapped.insert({pool, 1});
+    EXPECT_EQ(owner.close_pool(pool, wire::ClosePhase::Leave).status, Status::Busy);
+    EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3}), 3u);  // segment 0 is adopted
+    world.restart(false);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    attach(owner, 1, "owner", &ns);
+    const std::vector<AttachedDescriptor> both = {descriptor(pool, 0), descriptor(pool, 1)};
+    EXPECT_EQ(
+        owner.call(wire::AttachPoolRequest{pool, 128 << 10, 64 << 10, 4096, 0, 2, 9}, both).status,
+        Status::Ok);
+    const auto kept = world.service->adopted_descriptors();
+    EXPECT_EQ(kept[0].pool, 0u);  // closed
+    EXPECT_EQ(kept[1], (SegmentRef{pool, 1}));
+    world.held.insert(kept[1]);
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    world.mapped.clear();
+    EXPECT_EQ(owner.close_pool(pool, wire::ClosePhase::Leave).status, Status::Ok);
+    EXPECT_EQ(world.service->counters().reserved_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace maru::test
