@@ -230,9 +230,9 @@ void Service::Impl::on(Call &call, const wire::AttachRequest &request) {
         session->ledger.acknowledge(request.lowest_unanswered - 1);
     bind(call.connection, *session);
     heard(*session);
-    if (same_life)
-        directory.begin_lease_restore(session->holder);
-    session->named.clear();  // half told is not told
+    // Half told is not told, leases included.
+    directory.begin_lease_restore(session->holder);
+    session->named.clear();
     session->retired_unheard.clear();
 
     wire::AttachReply answer{session->id, same_life, {}};
@@ -277,11 +277,9 @@ void Service::Impl::on(Call &call, const wire::AttachLeasesRequest &request) {
 void Service::Impl::on(Call &call, const wire::AttachDoneRequest &) {
     Session &session = *call.session();
     bool same_life = session.state == SessionState::Attaching;
-    if (same_life)
-        directory.end_lease_restore(session.holder);
-    else
-        forget_unmapped_segments(session);
+    directory.end_lease_restore(session.holder);
     if (!same_life) {
+        forget_unmapped_segments(session);
         retire_unnamed(session);
         readers_known(session);
     }

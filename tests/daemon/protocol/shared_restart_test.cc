@@ -30,5 +30,23 @@ TEST_F(SharedTest, AWorkerComesBackFromTheMiddleOfALeaveWithoutAStore) {
     EXPECT_EQ(world.service->counters().reserved_bytes, 0u);
 }
 
+// Its connection is lost before it has told everything, and the application releases meanwhile.
+TEST_F(SharedTest, ALeaseThatIsNotToldAgainHasEnded) {
+    reader.acquire(reader_ns, {1, 2});
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    republish(owner, {told(ns, 1, 0), told(ns, 2, 0), told(ns, 3, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    attach(reader, 2, "reader", &reader_ns);
+    republish(reader, {told(reader_ns, 1, 1), told(reader_ns, 2, 1)});
+    EXPECT_EQ(world.service->counters().leases, 2u);
+    reader.vanish();
+    attach(reader, 2, "reader", &reader_ns);
+    republish(reader, {told(reader_ns, 2, 1)});
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_EQ(world.service->counters().leases, 1u);
+    EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3}), 3u);
+}
+
 }  // namespace
 }  // namespace maru::test
