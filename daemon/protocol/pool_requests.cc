@@ -210,6 +210,12 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
     }
     Segment &segment = pool->segments[request.segment];
     SegmentRef ref{pool->id, request.segment};
+    if (segment.state == SegmentState::Adopted) {
+        refuse(call, wire::Status::InvalidArgument,
+               "segment " + std::to_string(request.segment) +
+                   " was adopted when the pool was left: nobody writes to it any more");
+        return;
+    }
     if (segment.state == SegmentState::None || segment.state == SegmentState::Creating) {
         if (segment.state == SegmentState::None && !charge_segment(call, *pool, request.segment))
             return;

@@ -110,9 +110,11 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
                                                static_cast<uint32_t>(saved.segments.size()));
         for (uint32_t i = 0; i < saved.segments.size(); ++i) {
             Segment &segment = pool->segments.emplace_back();
-            // Recorded as the worker's before marud adopted it, and died in between.
-            if (adopted_segments.find({saved.pool, i}))
+            // Its worker has not left all of the pool yet, or marud died before this was recorded.
+            if (adopted_segments.find({saved.pool, i})) {
+                segment.state = SegmentState::Adopted;
                 continue;
+            }
             segment.huge = saved.segments[i].huge;
             segment.identity = saved.segments[i].identity;
             segment.held =
@@ -279,7 +281,8 @@ wire::Status Service::Impl::republish_item(const Call &call, const wire::Republi
         return status;
     Pool *pool = pools.find(item.item.pool);
     // What others may read is never published by a worker's word.
-    if (!pool || pool->owner != &session) {
+    if (!pool || pool->owner != &session ||
+        adopted_segments.holding(item.item.pool, item.item.offset)) {
         if (item.lease_count > leases_left(session) + leases_told(session, ns, item.item))
             return wire::Status::Quota;
         return republish_foreign(session, ns, item, ret_replica);
@@ -320,13 +323,24 @@ wire::Status Service::Impl::republish_item(const Call &call, const wire::Republi
 // the worker has forgotten: its bytes stay charged with the pool, the next GrantSegment makes it anew.
 // A forked child or a page pin may still be on the old file, and the pool is charged only once: so it
 // is proven first. One that marud has no descriptor of cannot be: the worker's word is all there is.
+// Others may have views of it, and what was READY in it must not be taken for what comes there next.
 void Service::Impl::forget_unmapped_segments(Session &session) {
     for (PoolIndex index : session.pools) {
         Pool &pool = *pools.at(index);
         for (uint32_t i = 0; i < pool.segments.size(); ++i) {
             Segment &segment = pool.segments[i];
-            if (segment.state == SegmentState::Granted && segment.held)
+            if (over(segment) || (segment.state == SegmentState::Granted && segment.held))
                 continue;
+            if (pool.shared()) {
+                std::vector<RetiredReplica> retired;
+                directory.retire_segment(
+                    index, i, [&](PoolIndex in, const wire::ReplicaName &name, bool readers) {
+                        retired.push_back({in, name, readers});
+                    });
+                record_retired(retired);
+                directory.revoke_segment(index, i);
+                tell_gone(session.uid, {pool.id, i});
+            }
             if (segment.held && MARU_MUTANT(ForgottenWithoutProof)) {
                 effects.drop_segment({pool.id, i});
                 segment = Segment{};
@@ -337,8 +351,6 @@ void Service::Impl::forget_unmapped_segments(Session &session) {
             } else {
                 segment = Segment{};
             }
-            if (pool.shared())
-                directory.revoke_segment(index, i);
         }
     }
 }

@@ -69,12 +69,11 @@ void Service::Impl::on(Call &call, const wire::MapSegmentRequest &request) {
     reply(call, answer, std::span(&ref, 1));
 }
 
+// Also to those who are in the middle of attaching: an old view would be read for what is new there.
 void Service::Impl::tell_gone(uint32_t uid, SegmentRef segment) {
     wire::ReplicaName item{segment.pool, segment.segment};
     sessions.each([&](const Session &session) {
-        bool there =
-            session.state == SessionState::Attached || session.state == SessionState::Silent;
-        if (there && session.maps_shared && session.uid == uid)
+        if (session.connection && session.maps_shared && session.uid == uid)
             event(session.connection, {wire::EventKind::SegmentGone, std::span(&item, 1), {}});
     });
 }

@@ -51,6 +51,18 @@ class AdoptedTable {
         auto found = by_ref_.find(ref);
         return found == by_ref_.end() ? nullptr : found->second.get();
     }
+    // The one that has this byte of its pool.
+    AdoptedSegment *holding(wire::Id pool, uint64_t offset) const {
+        const AdoptedSegment *any = from({pool, 0});  // they are all of one size, but for the last
+        if (!any || any->ref.pool != pool || !any->segment_bytes)
+            return nullptr;
+        const uint64_t number = offset / any->segment_bytes;
+        AdoptedSegment *found =
+            number < UINT32_MAX ? find({pool, static_cast<uint32_t>(number)}) : nullptr;
+        const bool inside =
+            found && offset >= found->first_offset && offset - found->first_offset < found->bytes;
+        return inside ? found : nullptr;
+    }
     // The first segment at or after `ref`; for a pool's segments and for listings.
     AdoptedSegment *from(SegmentRef ref) const {
         auto found = by_ref_.lower_bound(ref);
