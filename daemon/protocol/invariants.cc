@@ -80,9 +80,12 @@ std::string Service::Impl::check_invariants() const {
         if (!directory.pool_usage(kept.index).replicas && !unknown_readers(kept.uid, kept.ref.pool))
             fail(who + "nothing is in it, but it is there");
     });
-    uint32_t unknown = 0;
-    sessions.each([&](const Session &session) { unknown += session.leases_unknown; });
-    if (unknown != sessions_unknown)
+    std::unordered_map<uint32_t, uint32_t> unknown;
+    sessions.each([&](const Session &session) {
+        if (session.leases_unknown)
+            ++unknown[session.uid];
+    });
+    if (unknown != unknown_by_uid)
         fail("sessions with unknown leases are miscounted");
     if (!to_record.empty())
         fail("something is not recorded that was answered");

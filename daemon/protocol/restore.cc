@@ -86,7 +86,7 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
     directory.set_host_domain(session.holder, session.host_domain);
     if (session.worker()) {
         session.leases_unknown = true;
-        ++sessions_unknown;
+        ++unknown_by_uid[session.uid];
     }
 
     for (const SessionRecord::Pool &saved : record.pools) {

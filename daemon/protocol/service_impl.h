@@ -89,7 +89,7 @@ struct Service::Impl {
     std::unordered_map<uint32_t, uint32_t> host_domains;  // by uid
     std::vector<bool> recorded_namespaces;                // by index: the record names it
     std::map<wire::Id, std::vector<RecordedObject>> recorded_objects;  // by pool, until restore()
-    uint32_t sessions_unknown = 0;                                     // with leases_unknown
+    std::unordered_map<uint32_t, uint32_t> unknown_by_uid;  // sessions with leases_unknown
     bool restoring = false;  // not all sessions of the record are here yet
     std::unordered_map<ConnectionId, Connection> connections;
     std::deque<TokenHash> fenced_tokens;

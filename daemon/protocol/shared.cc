@@ -81,21 +81,18 @@ void Service::Impl::tell_gone(uint32_t uid, SegmentRef segment) {
 bool Service::Impl::unknown_readers(uint32_t uid, wire::Id pool) const {
     if (wire::id_epoch(pool) == config.epoch)
         return false;
-    if (restoring)
-        return true;
-    if (!sessions_unknown)
-        return false;
-    bool found = false;
-    sessions.each(
-        [&](const Session &session) { found |= session.leases_unknown && session.uid == uid; });
-    return found;
+    return restoring || unknown_by_uid.contains(uid);
 }
 
-// It has told all its leases, or will never hold one again.
+// It has told all its leases, or will never hold one again. The last of its uid frees what waited: a
+// walk over all that the uid shares, once.
 void Service::Impl::readers_known(Session &session) {
     if (!std::exchange(session.leases_unknown, false))
         return;
-    --sessions_unknown;
+    auto unknown = unknown_by_uid.find(session.uid);
+    if (--unknown->second != 0)
+        return;
+    unknown_by_uid.erase(unknown);
     pools.each([&](const Pool &pool) {
         if (pool.shared() && pool.owner->uid == session.uid)
             directory.queue_drained(pool.index);
