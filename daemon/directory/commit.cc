@@ -122,6 +122,23 @@ uint32_t Directory::Impl::published(uint32_t object, PoolIndex pool,
     return kNone;
 }
 
+std::optional<Directory::ReplicaView> Directory::find_at(NamespaceIndex ns, PoolIndex pool_index,
+                                                         const wire::CommitItem &item) const {
+    const Impl &impl = *impl_;
+    if (!impl.namespaces.contains(ns) || !impl.pool_exists(pool_index))
+        return std::nullopt;
+    const Pool &pool = *impl.pools[pool_index];
+    const std::optional<PageMap::Range> range = pool.locate(item.offset, item.length);
+    // Most of what is asked for and is not there ends here.
+    if (!range || pool.pages.is_free(*range))
+        return std::nullopt;
+    const uint32_t object = impl.find_object(ns, item.key);
+    const uint32_t slot = object == kNone ? kNone : impl.published(object, pool_index, item);
+    if (slot == kNone || impl.replicas[slot].length != item.length)
+        return std::nullopt;
+    return impl.view_of(slot);
+}
+
 bool Directory::Impl::ready_in_domain(const Object &object, PoolIndex pool) const {
     const uint32_t head = object.first_replica;
     for (uint32_t slot = head; slot != kNone; slot = ObjectRing::next(replicas, head, slot)) {
@@ -139,6 +156,9 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
                                       const wire::CommitItem &item, const PageMap::Range &range,
                                       ReplicaEvent event) {
     if (replicas.live() >= config.max_replicas)
+        return refused(Status::NoSpace);
+    // Also a READY one: it will be retired.
+    if (object != kNone && objects[object].retiring >= kMaxRetiringCopies)
         return refused(Status::NoSpace);
     if (object == kNone) {
         object = objects.allocate();
@@ -174,6 +194,7 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         pool.ready_allocated_bytes += page_bytes_of(replica);
     } else {
         ObjectRing::push_back(replicas, objects[object].first_replica, slot);
+        objects[object].retiring = objects[object].retiring + 1;
         pool.retiring_bytes += page_bytes_of(replica);
     }
     refresh_first(objects[object]);

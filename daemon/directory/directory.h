@@ -101,7 +101,8 @@ class Directory {
     // (outside the pool or a granted segment, misaligned, crossing a segment's end), Incompatible
     // (size: of the namespace, or of any replica of the object), Conflict (overlapping a READY or
     // RETIRING replica, generation not above the ones its pages had), AlreadyPresent (READY in the
-    // same domain, its pool visible, and readable by this pool's owner), NoSpace (table).
+    // same domain, its pool visible, and readable by this pool's owner), NoSpace (table; or so many
+    // copies of the object are RETIRING that looking for one of them would take too long).
     // `pool` belongs to the caller: checked before; item.pool is not looked at.
     wire::CommitResult commit(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item);
     // The same without the duplicate check, for a re-attached worker's word; retiring ones are
@@ -181,6 +182,9 @@ class Directory {
     void find_object(NamespaceIndex ns, const wire::Key &key, std::vector<ReplicaView> &out) const;
     // The replica of that name; nothing for any name that does not fit.
     std::optional<ReplicaView> find_replica(const wire::ReplicaName &name) const;
+    // The copy of item.key that lies there, READY or RETIRING. item.pool is not looked at.
+    std::optional<ReplicaView> find_at(NamespaceIndex ns, PoolIndex pool,
+                                       const wire::CommitItem &item) const;
     // All of a pool, READY or not: fn must not call Directory.
     void each_replica(PoolIndex pool, const std::function<void(const ReplicaView &)> &fn) const;
     struct NamespaceView {

@@ -23,6 +23,10 @@ using directory::kNone;
 // their lines are still in the first cache when the next step wants them.
 inline constexpr uint32_t kLookupBatch = 32;
 
+// Copies of one object that are retired and still read: each is another memory, so an honest client
+// has a few. Finding one of them walks them all.
+inline constexpr uint32_t kMaxRetiringCopies = 1024;
+
 struct Directory::Impl {
     explicit Impl(const Config &cfg)
         : config(cfg),

@@ -32,7 +32,7 @@ std::string Directory::Impl::check_objects() const {
             object.first_state != replicas[object.first_replica].state)
             return who + " and its first replica differ";
         bool retiring = false;
-        uint64_t steps = 0;
+        uint64_t steps = 0, retired = 0;
         const uint32_t head = object.first_replica;
         for (uint32_t r = head; r != kNone; r = ObjectRing::next(replicas, head, r)) {
             if (replicas[r].object != slot || replicas[r].state == ReplicaState::Free)
@@ -42,9 +42,12 @@ std::string Directory::Impl::check_objects() const {
             if (retiring && replicas[r].state == ReplicaState::Ready)
                 return who + " has a READY replica behind a RETIRING one";
             retiring = replicas[r].state == ReplicaState::Retiring;
+            retired += retiring;
             if (++steps > replicas.live())
                 return who + " has an endless ring of replicas";
         }
+        if (retired != object.retiring)
+            return who + " counts its RETIRING replicas wrongly";
     }
     if (live != objects.live() || live != table.size())
         return "objects, their slots and their table differ in number";

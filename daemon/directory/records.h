@@ -21,6 +21,7 @@ struct alignas(64) Object {
     uint32_t first_replica = kNone;  // the READY ones first, then the RETIRING ones
     PoolIndex first_pool = 0;
     ReplicaState first_state = ReplicaState::Free;
+    uint32_t retiring : 24 = 0;                 // how many of its replicas are RETIRING
     uint32_t ns_prev = kNone, ns_next = kNone;  // all objects of the namespace; the free list
 };
 static_assert(sizeof(Object) == 64);

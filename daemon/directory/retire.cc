@@ -31,6 +31,7 @@ void Directory::Impl::retire(uint32_t slot) {
     Object &object = objects[replica.object];
     ObjectRing::remove(replicas, object.first_replica, slot);
     ObjectRing::push_back(replicas, object.first_replica, slot);
+    object.retiring = object.retiring + 1;
     refresh_first(object);
     Pool &pool = *pools[replica.pool];
     pool.ready_bytes -= replica.length;
@@ -47,6 +48,7 @@ void Directory::Impl::forget(uint32_t slot, ReplicaEvent event) {
         pool.ready_allocated_bytes -= page_bytes_of(replica);
     } else {
         pool.retiring_bytes -= page_bytes_of(replica);
+        object.retiring = object.retiring - 1;
     }
     pool.leases -= leases.end_all(slot);
     if (const std::optional<PageMap::Range> range = pool.locate(replica.offset, replica.length))

@@ -262,14 +262,8 @@ void Service::Impl::on(Call &call, const wire::RepublishRequest &request) {
 // What the same item holds already, told before a connection was lost in the middle of the restore.
 uint64_t Service::Impl::leases_told(const Session &session, NamespaceIndex ns,
                                     const wire::CommitItem &item) const {
-    std::vector<Directory::ReplicaView> known;
-    directory.find_object(ns, item.key, known);
-    for (const Directory::ReplicaView &replica : known)
-        if (auto keeper = keeper_of(replica.pool); keeper && keeper->pool == item.pool &&
-                                                   replica.offset == item.offset &&
-                                                   replica.name.generation == item.generation)
-            return directory.lease_count(session.holder, replica.name);
-    return 0;
+    auto known = directory.find_at(ns, place_of(item), item);
+    return known ? directory.lease_count(session.holder, known->name) : 0;
 }
 
 wire::Status Service::Impl::republish_item(const Call &call, const wire::RepublishItem &item,

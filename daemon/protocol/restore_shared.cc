@@ -161,18 +161,21 @@ void Service::Impl::restore_pool_objects(Pool &pool) {
     recorded_objects.erase(found);
 }
 
+// Where the directory has that part of a pool: what is adopted of it is a pool of its own there.
+PoolIndex Service::Impl::place_of(const wire::CommitItem &item) const {
+    if (const AdoptedSegment *kept = adopted_segments.holding(item.pool, item.offset))
+        return kept->index;
+    const Pool *pool = pools.find(item.pool);
+    return pool ? pool->index : kNoPool;
+}
+
 // A worker's own pool of scope Host.
 wire::Status Service::Impl::republish_shared(Session &session, Pool &pool, NamespaceIndex ns,
                                              const wire::RepublishItem &item,
                                              wire::Id *ret_replica) {
-    std::vector<Directory::ReplicaView> known;
-    directory.find_object(ns, item.item.key, known);
-    auto same = std::find_if(known.begin(), known.end(), [&](const Directory::ReplicaView &view) {
-        return view.pool == pool.index && view.offset == item.item.offset &&
-               view.name.generation == item.item.generation && view.length == item.item.length;
-    });
+    auto same = directory.find_at(ns, pool.index, item.item);
     wire::ReplicaName name;
-    if (same != known.end()) {
+    if (same) {
         name = same->name;
         if (item.retiring == 1 && same->state == ReplicaState::Ready) {
             directory.retire(name, session.holder);
@@ -207,30 +210,19 @@ wire::Status Service::Impl::republish_foreign(Session &session, NamespaceIndex n
     if (pool && (pool->owner->uid != session.uid || !pool->shared()))
         return wire::Status::Denied;
     session.maps_shared = true;
-    std::vector<Directory::ReplicaView> known;
-    directory.find_object(ns, item.item.key, known);
-    for (const Directory::ReplicaView &view : known) {
-        auto keeper = keeper_of(view.pool);
-        if (!keeper || keeper->pool != item.item.pool || keeper->uid != session.uid ||
-            view.offset != item.item.offset || view.name.generation != item.item.generation ||
-            view.length != item.item.length)
-            continue;
-        *ret_replica = view.name.replica;
-        return directory.set_lease(session.holder, view.name, item.lease_count,
+    const AdoptedSegment *kept = adopted_segments.holding(item.item.pool, item.item.offset);
+    if (kept && kept->uid != session.uid)
+        return wire::Status::NotFound;
+    const PoolIndex index = place_of(item.item);
+    if (auto known = directory.find_at(ns, index, item.item)) {
+        *ret_replica = known->name.replica;
+        return directory.set_lease(session.holder, known->name, item.lease_count,
                                    static_cast<uint32_t>(now / kSecond));
     }
     // Retired before, and read still: its owner, who is not back either, must not reuse the pages, and
     // an adopted segment must not go.
-    PoolIndex index = kNoPool;
-    if (pool && pool->owner->leases_unknown)
-        index = pool->index;
-    adopted_segments.each([&](const AdoptedSegment &kept) {
-        if (kept.ref.pool == item.item.pool && kept.uid == session.uid &&
-            item.item.offset >= kept.first_offset &&
-            item.item.offset - kept.first_offset < kept.bytes)
-            index = kept.index;
-    });
-    if (index == kNoPool || !item.lease_count)
+    const bool told_in_time = kept || (pool && pool->owner->leases_unknown);
+    if (!told_in_time || !item.lease_count)
         return wire::Status::NotFound;
     wire::CommitResult result = directory.republish(ns, index, item.item, true);
     if (result.status != wire::Status::Ok)

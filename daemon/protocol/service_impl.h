@@ -168,6 +168,7 @@ struct Service::Impl {
                  bool alive);
     void on(Call &call, const wire::AttachPoolRequest &request);
     void on(Call &call, const wire::RepublishRequest &request);
+    PoolIndex place_of(const wire::CommitItem &item) const;  // kNoPool: marud knows no such pool
     uint64_t leases_told(const Session &session, NamespaceIndex ns,
                          const wire::CommitItem &item) const;
     wire::Status republish_item(const Call &call, const wire::RepublishItem &item,

@@ -128,5 +128,57 @@ TEST_F(AdoptTest, ARevokedSegmentTakesNoCommitUntilItIsGrantedAgain) {
     EXPECT_EQ(directory.commit(ns, pool, item(key_of(1), 0)).status, Status::Ok);
 }
 
+TEST_F(AdoptTest, ACopyIsFoundByItsPlace) {
+    const wire::CommitItem ready = item(key_of(1), 2);
+    ASSERT_EQ(directory.commit(ns, pool, ready).status, Status::Ok);
+    const wire::CommitItem retired = item(key_of(1), 3, 2 * kPage - 1);
+    EXPECT_EQ(directory.republish(ns, pool, retired, true).status, Status::Incompatible);
+    const wire::CommitItem second = item(key_of(1), 3);
+    const wire::Id id = directory.republish(ns, pool, second, true).replica;
+    EXPECT_EQ(directory.find_at(ns, pool, ready)->state, ReplicaState::Ready);
+    EXPECT_EQ(directory.find_at(ns, pool, second)->state, ReplicaState::Retiring);
+    EXPECT_EQ(directory.find_at(ns, pool, second)->name.replica, id);
+    const auto missing = [&](wire::CommitItem other) {
+        return !directory.find_at(ns, pool, other).has_value();
+    };
+    wire::CommitItem other = ready;
+    other.key = key_of(2);
+    EXPECT_TRUE(missing(other));
+    other = ready;
+    other.generation = second.generation;
+    EXPECT_TRUE(missing(other));
+    other = ready;
+    other.length = kPage - 1;
+    EXPECT_TRUE(missing(other));
+    other = ready;
+    other.offset = 9 * kPage;
+    EXPECT_TRUE(missing(other));
+    other.offset = UINT64_MAX - kPage + 1;
+    EXPECT_TRUE(missing(other));
+    EXPECT_FALSE(directory.find_at(ns, kNoPool, ready));
+    EXPECT_FALSE(directory.find_at(ns + 1, pool, ready));
+    (void)directory.take_drained();
+}
+
+// A walk over the copies of one object is bounded, whatever a client names or commits.
+TEST_F(AdoptTest, CopiesThatAreRetiredAndReadAreBoundedInNumber) {
+    constexpr uint32_t kMost = 1024;
+    const PoolIndex wide = add_pool(kAnn, kHostDomain, wire::Scope::Host, 2 * kMost / kPages);
+    wire::ReplicaName last;
+    for (uint32_t i = 0; i < kMost; ++i) {
+        const wire::CommitItem copy = item(key_of(1), i);
+        const wire::CommitResult named = directory.republish(ns, wide, copy, true);
+        ASSERT_EQ(named.status, Status::Ok) << i;
+        last = {named.replica, copy.generation};
+    }
+    EXPECT_EQ(directory.republish(ns, wide, item(key_of(1), kMost), true).status, Status::NoSpace);
+    EXPECT_EQ(directory.republish(ns, pool, item(key_of(1), 0), false).status, Status::NoSpace);
+    EXPECT_EQ(directory.commit(ns, pool, item(key_of(1), 0)).status, Status::NoSpace);
+    EXPECT_EQ(directory.commit(ns, pool, item(key_of(2), 0)).status, Status::Ok);
+    EXPECT_EQ(directory.reclaim(last, kAnn), Status::Ok);
+    EXPECT_EQ(directory.commit(ns, pool, item(key_of(1), 1)).status, Status::Ok);
+    (void)directory.take_drained();
+}
+
 }  // namespace
 }  // namespace maru
