@@ -175,12 +175,15 @@ void Service::Impl::on(Call &call, const wire::OpenPoolRequest &request) {
 
 // Says how much is about to come back: the memory of an engine that was killed and started again at
 // once is charged until the proof, a moment later.
-void Service::Impl::refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_t bytes) {
+// Whoever asks for a segment of a shared pool asks often and can do without: it is not told of what
+// a fenced worker has, which may live on for days.
+void Service::Impl::refuse_pool(const Call &call, const QuotaRefusal &refusal, uint64_t bytes,
+                                bool shared) {
     const Session &session = *call.session();
     uint64_t returning = 0;
     pools.each([&](const Pool &pool) {
-        bool ended =
-            pool.owner->state == SessionState::Exiting || pool.owner->state == SessionState::Fenced;
+        bool ended = pool.owner->state == SessionState::Exiting ||
+                     (!shared && pool.owner->state == SessionState::Fenced);
         if (ended && (refusal.status == wire::Status::NoSpace || pool.owner->uid == session.uid))
             returning += pool.charged_bytes();
     });
@@ -275,7 +278,7 @@ bool Service::Impl::charge_segment(const Call &call, Pool &pool, uint32_t segmen
     auto charge =
         quota.charge_pool(pool.owner->uid, pool.owner->account, pool.bytes_of(segment), 1);
     if (auto *refusal = std::get_if<QuotaRefusal>(&charge)) {
-        refuse(call, refusal->status, refusal->message);
+        refuse_pool(call, *refusal, pool.bytes_of(segment), true);
         return false;
     }
     pool.segments[segment].charge = std::move(std::get<Quota::PoolCharge>(charge));

@@ -174,7 +174,8 @@ struct Service::Impl {
     wire::Status republish_item(const Call &call, const wire::RepublishItem &item,
                                 wire::Id *ret_replica);
     void forget_unmapped_segments(Session &session);
-    void refuse_pool(Call &call, const QuotaRefusal &refusal, uint64_t bytes);
+    void refuse_pool(const Call &call, const QuotaRefusal &refusal, uint64_t bytes,
+                     bool shared = false);
     // A request whose answer promises what a later life of marud must know is refused if this fails.
     // Everything else goes on: an older record charges at least as much as it should.
     Result<void> save(const Session &session);

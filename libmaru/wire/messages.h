@@ -338,8 +338,9 @@ struct Request {
 struct StatusOnly {
     Status status = Status::Ok;
     std::string_view message;  // names what was wrong and what is allowed; empty for Ok
-    // Again: the operation id that pins the ledger. Quota and NoSpace of OpenPool: bytes of ended
-    // engines that come back when they are proven free, so asking again may help. Else 0.
+    // Again: the operation id that pins the ledger. Quota and NoSpace of OpenPool and GrantSegment:
+    // bytes of ended engines that come back when they are proven free, so asking again may help.
+    // Else 0.
     uint64_t detail = 0;
 };
 struct Limits {  // of limits.h and of marud's configuration

@@ -217,5 +217,31 @@ TEST_F(SharedTest, AWorkerThatLeavesKeepsNothingAndLosesNothing) {
     EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3}), 3u);
 }
 
+// An engine that is started again at once meets the charge of the one that was killed.
+TEST_F(SharedTest, ARefusedSegmentSaysWhatIsAboutToComeBack) {
+    world.config.uid_cpu_bytes = 64 << 10;
+    world.service->reconfigure(world.config);
+    const wire::Id own = open_pool(reader, 16);
+    const auto ask = [&] { return reader.call(wire::GrantSegmentRequest{own, 0}); };
+    Answer full = ask();
+    EXPECT_TRUE(full.refused(Status::Quota));
+    EXPECT_EQ(full.detail, 0u);  // of an engine that lives
+    world.mapped.insert({pool, 0});
+    owner.vanish();
+    Client newcomer(world, world.peer(1000, 12));
+    newcomer.open(4, "owner");
+    world.pump();
+    EXPECT_EQ(ask().detail, 0u);  // of one that was fenced, and lives
+    world.kill(10);
+    world.pump();
+    Answer returning = ask();
+    EXPECT_TRUE(returning.refused(Status::Quota));
+    EXPECT_EQ(returning.detail, 64u << 10);
+    EXPECT_NE(returning.message.find("still being proven free"), std::string::npos);
+    world.mapped.clear();
+    world.pass(20 * kSec);
+    EXPECT_EQ(ask().detail, 0u);  // adopted: it stays charged
+}
+
 }  // namespace
 }  // namespace maru::test
