@@ -110,6 +110,9 @@ class Reader {
         first_ = true;
     }
     bool at_end() const { return rest_.empty(); }
+    bool next_is(std::string_view word) const {
+        return ok() && first_ && rest_.substr(0, rest_.find_first_of(" \n")) == word;
+    }
 
   private:
     static int digit(char c) {
@@ -220,6 +223,7 @@ std::string format_record(const SessionRecord &record, const std::string &boot_i
     line("client", hex(record.client_name));
     line("command", hex(record.command));
     line("fenced", record.fenced ? "1" : "0");
+    line("reads", record.reads_shared ? "1" : "0");
     line("pools", std::to_string(record.pools.size()));
     for (const SessionRecord::Pool &pool : record.pools)
         write_pool(out, pool);
@@ -278,6 +282,8 @@ Result<ParsedRecord> parse_record(std::string_view text) {
     record.client_name = bytes("client", wire::kMaxClientNameBytes);
     record.command = bytes("command", 256);
     record.fenced = number("fenced", 1) == 1;
+    if (in.next_is("reads"))  // not in a record of a marud without shared memory
+        record.reads_shared = number("reads", 1) == 1;
     uint64_t pools = number("pools", kMaxPools);
     for (uint64_t i = 0; i < pools && in.ok(); ++i)
         record.pools.push_back(read_pool(in));

@@ -9,6 +9,14 @@ namespace maru {
 // Empty: the worker may read it.
 std::string Service::Impl::why_not(const Directory::ReplicaView &view, uint32_t uid,
                                    const Session *target) const {
+    const auto keeper = keeper_of(view.pool);
+    const bool shared = keeper && (keeper->adopted || pools.at(view.pool)->shared());
+    if (view.state == ReplicaState::Retiring && !view.leases && shared &&
+        unknown_readers(keeper->uid, keeper->pool)) {
+        const Session *reader = an_unknown_reader(keeper->uid);
+        return "retiring: " + (reader ? person(*reader) : "a session whose record was lost") +
+               " is not back after the restart of marud and may be reading it";
+    }
     if (view.state == ReplicaState::Retiring)
         return "retiring: " + std::to_string(view.leases) +
                (view.leases ? " leases are left" : " leases are left, its owner may reclaim it");

@@ -216,6 +216,7 @@ void Service::Impl::tick() {
         else
             retry.push_back(pool.index);
     });
+    say_unknown_readers(next);
     deadline = next;
 
     for (HolderIndex holder : silent) {

@@ -25,6 +25,7 @@ Result<void> Service::Impl::save(const Session &session) {
     record.client_name = session.client_name;
     record.command = session.command;
     record.fenced = session.fenced;
+    record.reads_shared = session.maps_shared;
     for (PoolIndex index : session.pools) {
         const Pool &pool = *pools.at(index);
         SessionRecord::Pool &saved = record.pools.emplace_back();
@@ -84,7 +85,9 @@ void Service::Impl::restore(const SessionRecord &record, std::span<const Segment
     session.charge = quota.recorded_session(record.uid);
     session.host_domain = host_domain(record.uid);
     directory.set_host_domain(session.holder, session.host_domain);
-    if (session.worker()) {
+    session.maps_shared = record.reads_shared;
+    // Without a view it reads nothing of others, whatever leases it has.
+    if (session.worker() && session.maps_shared) {
         session.leases_unknown = true;
         ++unknown_by_uid[session.uid];
     }

@@ -149,6 +149,8 @@ void Service::Impl::restored() {
         drop_if_over(kept);
     });
     distribute_drained();
+    if (!unknown_by_uid.empty())
+        note_deadline(expected_back_until);
 }
 
 // Into a pool that was restored just now, and is hidden until its worker is back.
@@ -180,6 +182,8 @@ wire::Status Service::Impl::republish_shared(Session &session, Pool &pool, Names
         if (item.retiring == 1 && same->state == ReplicaState::Ready) {
             directory.retire(name, session.holder);
             record_retirement(*same, pool.id);
+        } else if (item.retiring != 1 && same->state == ReplicaState::Retiring) {
+            session.retired_unheard.push_back(name);
         }
     } else if (item.retiring == 2) {
         return wire::Status::Absent;
@@ -197,9 +201,18 @@ wire::Status Service::Impl::republish_shared(Session &session, Pool &pool, Names
                                               static_cast<uint32_t>(now / kSecond));
     if (status != wire::Status::Ok)
         return status;
+    // Retired before its own readers had told of themselves: Reclaim follows when they have finished.
+    if (item.lease_count)
+        session.reclaimable.erase(name.replica);
     session.named.insert(name.replica);
     *ret_replica = name.replica;
     return wire::Status::Ok;
+}
+
+// Its pages are as they were when marud died: it commits nothing before it has told everything.
+static bool not_back(const Session &owner) {
+    return owner.state == SessionState::Recorded || owner.state == SessionState::Restoring ||
+           owner.state == SessionState::Fenced;
 }
 
 // Memory of another session of the uid, or marud's: this one has been reading it.
@@ -209,19 +222,21 @@ wire::Status Service::Impl::republish_foreign(Session &session, NamespaceIndex n
     Pool *pool = pools.find(item.item.pool);
     if (pool && (pool->owner->uid != session.uid || !pool->shared()))
         return wire::Status::Denied;
-    session.maps_shared = true;
     const AdoptedSegment *kept = adopted_segments.holding(item.item.pool, item.item.offset);
     if (kept && kept->uid != session.uid)
         return wire::Status::NotFound;
     const PoolIndex index = place_of(item.item);
     if (auto known = directory.find_at(ns, index, item.item)) {
+        // Nobody has waited for one without a view: what is RETIRING may be written to by now.
+        if (known->state != ReplicaState::Ready && !session.leases_unknown)
+            return wire::Status::NotFound;
         *ret_replica = known->name.replica;
         return directory.set_lease(session.holder, known->name, item.lease_count,
                                    static_cast<uint32_t>(now / kSecond));
     }
     // Retired before, and read still: its owner, who is not back either, must not reuse the pages, and
     // an adopted segment must not go.
-    const bool told_in_time = kept || (pool && pool->owner->leases_unknown);
+    const bool told_in_time = session.leases_unknown && (kept || (pool && not_back(*pool->owner)));
     if (!told_in_time || !item.lease_count)
         return wire::Status::NotFound;
     wire::CommitResult result = directory.republish(ns, index, item.item, true);

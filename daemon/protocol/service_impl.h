@@ -90,6 +90,7 @@ struct Service::Impl {
     std::vector<bool> recorded_namespaces;                // by index: the record names it
     std::map<wire::Id, std::vector<RecordedObject>> recorded_objects;  // by pool, until restore()
     std::unordered_map<uint32_t, uint32_t> unknown_by_uid;  // sessions with leases_unknown
+    bool unknown_readers_said = false;
     bool restoring = false;  // not all sessions of the record are here yet
     std::unordered_map<ConnectionId, Connection> connections;
     std::deque<TokenHash> fenced_tokens;
@@ -215,6 +216,8 @@ struct Service::Impl {
     // Could somebody be reading in it who is not back after a restart of marud?
     bool unknown_readers(uint32_t uid, wire::Id pool) const;
     void readers_known(Session &session);
+    const Session *an_unknown_reader(uint32_t uid) const;
+    void say_unknown_readers(TimeNs &ret_next);
     bool adopt(Pool &pool, uint32_t segment);
     void drop_if_over(AdoptedSegment &segment);
     void tell_gone(uint32_t uid, SegmentRef segment);

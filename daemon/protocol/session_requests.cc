@@ -19,7 +19,8 @@ bool was_recorded(const Session &session) {
 
 // Nothing that a client could only know from an answer.
 bool unused(const Session &session) {
-    return session.pools.empty() && session.ledger.empty() && session.format.empty();
+    return session.pools.empty() && session.ledger.empty() && session.format.empty() &&
+           !session.maps_shared;
 }
 
 }  // namespace
@@ -150,10 +151,6 @@ void Service::Impl::reopen(Call &call, Session &session, const wire::OpenSession
         session.reattached = true;
         transition(session, SessionEvent::AttachDone);
         heard(session);
-        // It has never heard of its session, so it has no lease of an earlier life to tell.
-        readers_known(session);
-        distribute_drained();
-        answer_forced_closes();
     }
     reply(call, wire::SessionReply{session.id, true});
 }

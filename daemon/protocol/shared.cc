@@ -65,7 +65,15 @@ void Service::Impl::on(Call &call, const wire::MapSegmentRequest &request) {
             return;
         }
     }
-    session.maps_shared = true;
+    // A later life of marud must know who may be reading what.
+    if (!session.maps_shared) {
+        session.maps_shared = true;
+        if (auto saved = save(session); !saved) {
+            session.maps_shared = false;
+            refuse(call, unrecorded_status(saved.error()), not_recorded(saved.error()));
+            return;
+        }
+    }
     reply(call, answer, std::span(&ref, 1));
 }
 
@@ -102,6 +110,36 @@ void Service::Impl::readers_known(Session &session) {
             directory.queue_drained(segment.index);
             drop_if_over(segment);
         }
+    });
+}
+
+const Session *Service::Impl::an_unknown_reader(uint32_t uid) const {
+    const Session *found = nullptr;
+    sessions.each([&](const Session &session) {
+        if (session.leases_unknown && session.uid == uid)
+            found = &session;
+    });
+    return found;
+}
+
+// Once, when they should have been back: whoever stays away holds up all that its uid shares.
+void Service::Impl::say_unknown_readers(TimeNs &ret_next) {
+    if (unknown_readers_said || unknown_by_uid.empty())
+        return;
+    if (expected_back_until > now) {
+        ret_next = std::min(ret_next, expected_back_until);
+        return;
+    }
+    unknown_readers_said = true;
+    sessions.each([&](const Session &session) {
+        if (!session.leases_unknown)
+            return;
+        const std::string uid = std::to_string(session.uid);
+        effects.log(4,
+                    person(session) + ", uid " + uid +
+                        ", is not back after the restart of marud: retired shared memory of uid " +
+                        uid + " is not reused until it is back or exits",
+                    session.id);
     });
 }
 

@@ -64,9 +64,9 @@ struct Session {
     std::unordered_map<wire::Id, Reclaimable> reclaimable;  // by replica
 
     bool worker() const { return role == wire::Role::Worker; }
+    bool maps_shared = false;  // has asked MapSegment, and its record says so: hears SegmentGone
     // From a record, and not back yet: it may be reading shared memory of its uid.
     bool leases_unknown = false;
-    bool maps_shared = false;  // has asked MapSegment: hears SegmentGone
     // After a restart: replicas of its shared pools that it has named; those it has not, which marud
     // reclaims by itself; and those to be told of as retired.
     std::unordered_set<wire::Id> named, unnamed;

@@ -78,6 +78,9 @@ struct SessionRecord {
     std::string client_name;
     std::string command;
     bool fenced = false;  // lost its engine for good; only its proof is awaited
+    // It has asked for a segment of somebody else's, and may be reading it when this is restored. A
+    // record that does not say is of one that may.
+    bool reads_shared = true;
     std::vector<Pool> pools;
 };
 

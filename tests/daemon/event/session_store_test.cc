@@ -27,6 +27,7 @@ SessionRecord sample() {
     record.client_name = "";
     record.command = "python3";
     record.fenced = true;
+    record.reads_shared = false;
     SessionRecord::Pool pool;
     pool.pool = wire::make_id(0xdeadbeef, 3);
     pool.capacity_bytes = (1ull << 30) + 4096;
@@ -67,6 +68,7 @@ TEST(SessionRecord, ReadsBackWhatWasWritten) {
     EXPECT_EQ(out.client_name, in.client_name);
     EXPECT_EQ(out.command, in.command);
     EXPECT_EQ(out.fenced, in.fenced);
+    EXPECT_EQ(out.reads_shared, in.reads_shared);
     ASSERT_EQ(out.pools.size(), 2u);
     EXPECT_EQ(out.pools[0].numa_node, -1);
     EXPECT_EQ(out.pools[1].numa_node, 3);
@@ -115,6 +117,7 @@ TEST(SessionRecord, AnotherVersionWithAGoodChecksumIsRefusedByItsLine) {
     const std::pair<std::string, std::string> kChanges[] = {
         {"maru-session 1", "maru-session 2"},
         {"fenced 1", "fenced 2"},
+        {"reads 0", "reads 2"},
         {"uid 1000", "uid 01000"},
         {"uid 1000", "uid -1"},
         {"role 0", "role 7"},

@@ -1,4 +1,6 @@
 // Shared memory when marud dies and comes back, and its workers in any order.
+#include <algorithm>
+
 #include "tests/daemon/protocol/shared_fixture.h"
 
 namespace maru::test {
@@ -96,6 +98,134 @@ TEST_F(SharedTest, WhatWasReadyInALostSegmentIsNotInTheOneThatTakesItsPlace) {
     world.restart(true);
     EXPECT_EQ(world.service->counters().replicas, 0u);
     world.check();
+}
+
+// Who has no view reads nothing, and need not come back for others to reuse their pages.
+TEST_F(SharedTest, OnlyReadersOfTheSameUidAreWaitedFor) {
+    Client other(world, world.peer(1001, 12)), other_reader(world, world.peer(1001, 13));
+    other.open(3, "other");
+    other_reader.open(4, "other-reader");
+    wire::Id other_ns = other.name("model");
+    other.describe(other_ns);
+    const wire::Id other_pool = open_pool(other, 16);
+    const wire::CommitItem object = Client::item(other_pool, 1, 0, 1);
+    EXPECT_EQ(other.commit_one(other_ns, 1, object).status, Status::Ok);
+    for (const auto &[who, in] : {std::pair(&reader, reader_ns), {&other_reader, other_ns}}) {
+        const auto lease = who->acquire(in, {1}).at(0);
+        who->call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    }
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(0), 1}), Status::Ok);
+
+    attach(other, 3, "other", &other_ns);
+    const Answer theirs = republish(other, {{object, other_ns, 0, 0}});
+    EXPECT_EQ(attach_done(other).status, Status::Ok);
+    const wire::ReplicaName one{theirs.replicas.at(0), 1};
+    EXPECT_EQ(other.retire(one), Status::Pending);
+    EXPECT_EQ(other.reclaim_ack(one), Status::Busy);
+    world.kill(13);
+    const auto events = other.events();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, wire::EventKind::Reclaim);
+    EXPECT_EQ(other.reclaim_ack(one), Status::Ok);
+}
+
+TEST_F(SharedTest, AWorkerThatNeverReadFromOthersHoldsNobodyUp) {
+    reader.acquire(reader_ns, {2});  // and has no view
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 0), told(ns, 2, 0), told(ns, 3, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(0), 1}), Status::Ok);
+    EXPECT_EQ(owner.reclaim_ack({named.replicas.at(0), 1}), Status::Ok);
+    world.pass(world.config.session_timeout + kSec);
+    for (const std::string &line : world.logged)
+        EXPECT_EQ(line.find("is not back"), std::string::npos) << line;
+}
+
+// It was not waited for, so that what it had a lease on may have been retired, and written to.
+TEST_F(SharedTest, ALeaseWithoutAViewIsWorthNothingOnceItIsRetired) {
+    reader.acquire(reader_ns, {1, 2, 3});
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 0), told(ns, 2, 0), told(ns, 3, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(0), 1}), Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(1), 2}), Status::Ok);
+    EXPECT_EQ(owner.reclaim_ack({named.replicas.at(1), 2}), Status::Ok);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(
+        republish(reader, {told(reader_ns, 1, 1), told(reader_ns, 2, 1), told(reader_ns, 3, 1)})
+            .statuses,
+        (std::vector{Status::NotFound, Status::NotFound, Status::Ok}));
+    EXPECT_EQ(world.service->counters().leases, 1u);
+    // Also while the owner is not back.
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(republish(reader, {told(reader_ns, 2, 1), told(reader_ns, 3, 1)}).statuses,
+              (std::vector{Status::NotFound, Status::Ok}));
+}
+
+TEST_F(SharedTest, WhoHoldsUpTheReuseOfMemoryIsSaidOnce) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 0), told(ns, 2, 0), told(ns, 3, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(0), 1}), Status::Pending);
+    const auto explained =
+        owner.call(wire::ExplainRequest{ns, Client::item(pool, 1, 1, 1).key, "owner"});
+    const auto &rows = explained.as<wire::ExplainReply>().replicas;
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(
+        rows[0].reason,
+        "retiring: pid 11 (python3) is not back after the restart of marud and may be reading "
+        "it");
+    const auto said = [&] {
+        return std::count_if(world.logged.begin(), world.logged.end(), [](const std::string &line) {
+            return line.find(
+                       "pid 11 (python3), uid 1000, is not back after the restart of marud: "
+                       "retired shared memory of uid 1000 is not reused until it is back or "
+                       "exits") != std::string::npos;
+        });
+    };
+    world.pass(world.config.session_timeout - kSec);
+    EXPECT_EQ(said(), 0);
+    world.pass(2 * kSec);
+    EXPECT_EQ(said(), 1);
+    world.pass(100 * kSec);
+    EXPECT_EQ(said(), 1);
+}
+
+// An admin retires it while its worker, which is reading it as well, is not back.
+TEST_F(SharedTest, ReclaimWaitsForTheLeasesThatAWorkerTellsOfItsOwn) {
+    owner.acquire(ns, {1});
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_EQ(reader.call(wire::RetireSegmentRequest{pool, 0}).as<wire::CountReply>().count, 3u);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 1), told(ns, 2, 0), told(ns, 3, 0)});
+    EXPECT_EQ(named.statuses, (std::vector{Status::Ok, Status::Ok, Status::Ok}));
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    auto events = owner.events();
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[0].kind, wire::EventKind::Retired);
+    EXPECT_EQ(events[0].items.size(), 3u);
+    EXPECT_EQ(events[1].kind, wire::EventKind::Reclaim);
+    ASSERT_EQ(events[1].items.size(), 2u);
+    for (const wire::ReplicaName &name : events[1].items)
+        EXPECT_NE(name.replica, named.replicas[0]);
+    EXPECT_EQ(owner.release({named.replicas[0], 1}), Status::Ok);
+    events = owner.events();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].items.at(0).replica, named.replicas[0]);
 }
 
 }  // namespace

@@ -47,10 +47,9 @@ TEST_F(SharedTest, ASessionThatIsOpenedAgainHasNoLeasesToTell) {
     reader.attach(2, "reader").as<wire::AttachReply>();
     EXPECT_EQ(reader.call(wire::AttachDoneRequest{}).status, Status::Ok);
     EXPECT_EQ(reader.call(wire::RetireSegmentRequest{pool, 0}).as<wire::CountReply>().count, 3u);
-    EXPECT_TRUE(world.held.contains({pool, 0}));
-    EXPECT_TRUE(fresh.open(5, "fresh").as<wire::SessionReply>().existed);
     EXPECT_FALSE(world.held.contains({pool, 0}));
     EXPECT_EQ(world.service->counters().reserved_bytes, 0u);
+    EXPECT_TRUE(fresh.open(5, "fresh").as<wire::SessionReply>().existed);
     world.check();
 }
 
@@ -155,6 +154,21 @@ TEST_F(SharedTest, SegmentsAreChargedAsTheyAreGranted) {
     EXPECT_EQ(world.service->counters().reserved_bytes, 64u << 10);
     owner.call(wire::GrantSegmentRequest{pool, 1});
     EXPECT_EQ(world.service->counters().reserved_bytes, 128u << 10);
+}
+
+// A later life of marud must know of it before there is a view.
+TEST_F(SharedTest, ASegmentIsLentToNobodyWhoseRecordDoesNotSaySo) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    const wire::ReplicaName name{lease.replica, lease.generation};
+    world.save_error = ENOSPC;
+    EXPECT_TRUE(reader.call(wire::MapSegmentRequest{name}).refused(Status::Internal));
+    EXPECT_FALSE(world.records.at(reader.session).reads_shared);
+    world.save_error = 0;
+    EXPECT_EQ(reader.call(wire::MapSegmentRequest{name}).segments.size(), 1u);
+    EXPECT_TRUE(world.records.at(reader.session).reads_shared);
+    EXPECT_FALSE(world.records.at(owner.session).reads_shared);
+    world.save_error = ENOSPC;  // once is enough
+    EXPECT_EQ(reader.call(wire::MapSegmentRequest{name}).segments.size(), 1u);
 }
 
 TEST_F(SharedTest, OnlyALeaseOpensASegmentToAReader) {
