@@ -176,8 +176,8 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
     service_ = std::make_unique<Service>(config, *host_, boottime_ns());
     if (auto started = host_->start(*service_); !started)
         return started;
-    if (auto restored = host_->restore(loaded.records, shared.records, std::move(stored),
-                                       [this] { tick_progress(); });
+    if (auto restored = host_->restore(loaded.records, shared.records, !loaded.problems.empty(),
+                                       std::move(stored), [this] { tick_progress(); });
         !restored)
         return restored;
     if (!loaded.records.empty())

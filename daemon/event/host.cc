@@ -346,7 +346,7 @@ void Host::close_fds(uint32_t uid, std::vector<UniqueFd> &fds) {
 // ---- start -------------------------------------------------------------------------------------
 
 // Adopted segments first: the record of a worker that died may still name them.
-void Host::restore_objects(std::span<const ObjectRecord> records,
+void Host::restore_objects(std::span<const ObjectRecord> records, bool sessions_lost,
                            std::map<std::string, UniqueFd> &stored) {
     std::vector<SegmentRef> held;
     for (const RecordedAdoption &adopted : adoptions_in(records)) {
@@ -361,15 +361,15 @@ void Host::restore_objects(std::span<const ObjectRecord> records,
         held.push_back(adopted.segment);
         stored.erase(found);
     }
-    service_->restore_objects(records, held, now_);
+    service_->restore_objects(records, held, now_, sessions_lost);
 }
 
 Result<void> Host::restore(const std::vector<SessionRecord> &records,
-                           std::span<const ObjectRecord> objects,
+                           std::span<const ObjectRecord> objects, bool sessions_lost,
                            std::map<std::string, UniqueFd> stored,
                            const std::function<void()> &progress) {
     Turn turn(*this);
-    restore_objects(objects, stored);
+    restore_objects(objects, sessions_lost, stored);
     progress();
     for (const SessionRecord &record : records) {
         session_uids_[record.session] = record.uid;

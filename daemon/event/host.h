@@ -64,11 +64,12 @@ class Host final : public Effects, private SegmentFacts {
     Result<void> start(Service &service);
     void set_options(const HostOptions &options) { options_ = options; }
 
-    // Before the first client. `progress`: after each record.
+    // Before the first client. `sessions_lost`: there are records that could not be read.
+    // `progress`: after each record.
     // Fails where it cannot tell whether a recorded process lives: taken for dead, its memory would
     // be charged to nobody.
     Result<void> restore(const std::vector<SessionRecord> &records,
-                         std::span<const ObjectRecord> objects,
+                         std::span<const ObjectRecord> objects, bool sessions_lost,
                          std::map<std::string, UniqueFd> stored,
                          const std::function<void()> &progress);
 
@@ -126,7 +127,7 @@ class Host final : public Effects, private SegmentFacts {
     void end_turn();
     void set_timers();
     void begin_object_record();
-    void restore_objects(std::span<const ObjectRecord> records,
+    void restore_objects(std::span<const ObjectRecord> records, bool sessions_lost,
                          std::map<std::string, UniqueFd> &stored);
     void process_exited(ProcessId64 process);
     void save_again();

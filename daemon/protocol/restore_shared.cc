@@ -71,8 +71,13 @@ std::vector<RecordedAdoption> adoptions_in(std::span<const ObjectRecord> records
 }
 
 void Service::Impl::restore_objects(std::span<const ObjectRecord> records,
-                                    std::span<const SegmentRef> held) {
+                                    std::span<const SegmentRef> held, bool sessions_lost) {
     restoring = true;
+    readers_lost = sessions_lost;
+    if (readers_lost)
+        effects.log(4,
+                    "a session record is lost, and its process may be reading shared memory: none "
+                    "that was retired or adopted before is reused until marud starts again");
     Replay replay;
     for (const ObjectRecord &fact : records)
         std::visit(replay, fact);

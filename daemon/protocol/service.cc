@@ -257,9 +257,9 @@ void Service::restore(const SessionRecord &record, std::span<const SegmentRef> h
 }
 
 void Service::restore_objects(std::span<const ObjectRecord> records,
-                              std::span<const SegmentRef> held, TimeNs now) {
+                              std::span<const SegmentRef> held, TimeNs now, bool sessions_lost) {
     impl_->now = now;
-    impl_->restore_objects(records, held);
+    impl_->restore_objects(records, held, sessions_lost);
 }
 
 void Service::restored(TimeNs now) {

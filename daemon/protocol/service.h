@@ -106,8 +106,10 @@ class Service {
 
     // Before the first connection, and before restore(): the record of shared memory. `held`: the
     // adopted segments in it that the shell holds; the others are gone, and what was in them.
+    // `sessions_lost`: a session record could not be read, so that somebody whom nobody knows may be
+    // reading: what was shared before is never reused in this life.
     void restore_objects(std::span<const ObjectRecord> records, std::span<const SegmentRef> held,
-                         TimeNs now);
+                         TimeNs now, bool sessions_lost = false);
     // The same facts in their shortest form, with the numbers of this life: to begin a record anew.
     std::vector<ObjectRecord> object_records();
 

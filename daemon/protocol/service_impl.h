@@ -91,7 +91,8 @@ struct Service::Impl {
     std::map<wire::Id, std::vector<RecordedObject>> recorded_objects;  // by pool, until restore()
     std::unordered_map<uint32_t, uint32_t> unknown_by_uid;  // sessions with leases_unknown
     bool unknown_readers_said = false;
-    bool restoring = false;  // not all sessions of the record are here yet
+    bool readers_lost = false;  // with a session record: any uid may have readers that are unknown
+    bool restoring = false;     // not all sessions of the record are here yet
     std::unordered_map<ConnectionId, Connection> connections;
     std::deque<TokenHash> fenced_tokens;
     uint32_t next_session = 0, next_pool = 0, next_domain = 0;
@@ -229,7 +230,8 @@ struct Service::Impl {
     void record_retired(std::span<const RetiredReplica> retired);
     void record_commit(NamespaceIndex ns, uint32_t uid, const wire::CommitItem &item);
     void flush_records();
-    void restore_objects(std::span<const ObjectRecord> records, std::span<const SegmentRef> held);
+    void restore_objects(std::span<const ObjectRecord> records, std::span<const SegmentRef> held,
+                         bool sessions_lost);
     void restored();
     void restore_pool_objects(Pool &pool);
     std::vector<ObjectRecord> object_records();

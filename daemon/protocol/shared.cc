@@ -89,7 +89,7 @@ void Service::Impl::tell_gone(uint32_t uid, SegmentRef segment) {
 bool Service::Impl::unknown_readers(uint32_t uid, wire::Id pool) const {
     if (wire::id_epoch(pool) == config.epoch)
         return false;
-    return restoring || unknown_by_uid.contains(uid);
+    return restoring || readers_lost || unknown_by_uid.contains(uid);
 }
 
 // It has told all its leases, or will never hold one again. The last of its uid frees what waited: a

@@ -93,7 +93,7 @@ class World : public Effects {
         for (const RecordedAdoption &adopted : adoptions_in(facts))
             if (held.contains(adopted.segment))
                 kept.push_back(adopted.segment);
-        service->restore_objects(facts, kept, now);
+        service->restore_objects(facts, kept, now, sessions_lost);
         auto saved = records;
         for (const auto &[id, record] : saved) {
             std::vector<SegmentRef> mine;
@@ -285,6 +285,7 @@ class World : public Effects {
     std::vector<std::string> logged;
     int create_error = 0, seal_error = 0, reloads = 0;
     int save_error = 0, saves_before_error = 0;
+    bool sessions_lost = false;  // at a restart
     std::set<wire::Id> unsaved;  // save_session failed last
     uint64_t proofs_asked = 0;
     ConnectionId next_connection = 1;

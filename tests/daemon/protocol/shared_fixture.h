@@ -41,9 +41,9 @@ struct SharedTest : testing::Test {
     wire::RepublishItem told(wire::Id in, uint32_t key, uint32_t leases) const {
         return {Client::item(pool, key, key, key), in, leases, 0};
     }
-    static wire::Id open_pool(Client &who, uint64_t pages) {
+    static wire::Id open_pool(Client &who, uint64_t pages, uint64_t key = 7) {
         wire::OpenPoolRequest request{
-            .capacity_bytes = pages * 4096, .page_bytes = 4096, .request_key = 7};
+            .capacity_bytes = pages * 4096, .page_bytes = 4096, .request_key = key};
         request.scope = wire::Scope::Host;
         const auto made = who.call(request).as<wire::PoolReply>();
         who.call(wire::GrantSegmentRequest{made.pool, 0});

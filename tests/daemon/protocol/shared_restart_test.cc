@@ -228,5 +228,41 @@ TEST_F(SharedTest, ReclaimWaitsForTheLeasesThatAWorkerTellsOfItsOwn) {
     EXPECT_EQ(events[0].items.at(0).replica, named.replicas[0]);
 }
 
+// Nobody knows whose record it was, so nobody's pages are free.
+TEST_F(SharedTest, AReaderWhoseRecordIsLostIsStillReading) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    world.records.erase(reader.session);
+    world.sessions_lost = true;
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    const Answer named = republish(owner, {told(ns, 1, 0), told(ns, 2, 0)});
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    EXPECT_EQ(owner.retire({named.replicas.at(0), 1}), Status::Pending);
+    EXPECT_EQ(owner.reclaim_ack({named.replicas.at(0), 1}), Status::Busy);
+    const auto explained =
+        owner.call(wire::ExplainRequest{ns, Client::item(pool, 1, 1, 1).key, "owner"});
+    EXPECT_EQ(
+        explained.as<wire::ExplainReply>().replicas.at(0).reason,
+        "retiring: a session whose record was lost is not back after the restart of marud and "
+        "may be reading it");
+    // What is shared in this life is not concerned.
+    const wire::Id fresh = open_pool(owner, 16, 8);
+    const wire::ReplicaName own = {owner.commit_one(ns, 9, Client::item(fresh, 9, 0, 1)).replica,
+                                   1};
+    EXPECT_EQ(owner.retire(own), Status::Ok);
+    EXPECT_EQ(owner.reclaim_ack(own), Status::Ok);
+    EXPECT_TRUE(std::any_of(world.logged.begin(), world.logged.end(), [](const std::string &line) {
+        return line.find("a session record is lost") != std::string::npos;
+    }));
+    world.kill(10);
+    world.pump();
+    EXPECT_TRUE(world.held.contains({pool, 0}));
+    EXPECT_FALSE(world.held.contains({fresh, 0}));
+    world.sessions_lost = false;
+    world.restart(true);
+    EXPECT_FALSE(world.held.contains({pool, 0}) && world.service->counters().replicas == 0);
+}
+
 }  // namespace
 }  // namespace maru::test
