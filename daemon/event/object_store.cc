@@ -191,6 +191,10 @@ bool read_fact(uint32_t kind, std::string_view payload, std::vector<ObjectRecord
             in.number(&fact.identity.device);
             in.number(&fact.identity.inode);
             in.text(wire::kMaxEngineIdBytes, &fact.engine);
+            // What nobody has written so is not calculated with.
+            if (!fact.page_bytes || !fact.segment_bytes || !fact.bytes ||
+                fact.bytes % fact.page_bytes != 0 || fact.bytes > UINT64_MAX - fact.first_offset)
+                return false;
             out.emplace_back(std::move(fact));
             break;
         }

@@ -240,7 +240,8 @@ void Service::Impl::tell_owners(std::vector<RetiredReplica> &retired) {
         for (; end < retired.size() && retired[end].pool == index; ++end)
             unread += !retired[end].has_readers;
         if (AdoptedSegment *kept = adopted_segments.at(index)) {
-            for (size_t i = begin; i < unread; ++i)
+            const bool wait = unknown_readers(kept->uid, kept->ref.pool);
+            for (size_t i = begin; i < unread && !wait; ++i)
                 directory.reclaim(retired[i].name, UINT32_MAX);
             drop_if_over(*kept);
             begin = end;

@@ -285,13 +285,15 @@ void Service::Impl::distribute_drained() {
     while (i < drained.size()) {
         if (AdoptedSegment *kept = adopted_segments.at(drained[i].pool)) {
             PoolIndex same = drained[i].pool;
+            const bool wait = unknown_readers(kept->uid, kept->ref.pool);
             for (; i < drained.size() && drained[i].pool == same; ++i)
-                directory.reclaim(drained[i].name, UINT32_MAX);
+                if (!wait)
+                    directory.reclaim(drained[i].name, UINT32_MAX);
             drop_if_over(*kept);
             continue;
         }
         const Pool *pool = pools.at(drained[i].pool);
-        // Queued again when everybody who may be reading is back.
+        // Queued again when everybody who may be reading is back, as above.
         if (pool && pool->shared() && unknown_readers(pool->owner->uid, pool->id)) {
             ++i;
             continue;
@@ -302,10 +304,15 @@ void Service::Impl::distribute_drained() {
         for (;
              i < drained.size() && drained[i].pool == index && names.size() < wire::kMaxBatchItems;
              ++i) {
-            if (owner && owner->unnamed.erase(drained[i].name.replica))
-                directory.reclaim(drained[i].name, UINT32_MAX);
-            else
-                names.push_back(drained[i].name);
+            const wire::ReplicaName &name = drained[i].name;
+            const auto unnamed =
+                owner ? owner->unnamed.find(name.replica) : decltype(owner->unnamed)::iterator();
+            if (!owner || unnamed == owner->unnamed.end() || unnamed->second != name.generation) {
+                names.push_back(name);
+                continue;
+            }
+            owner->unnamed.erase(unnamed);
+            directory.reclaim(name, UINT32_MAX);
         }
         if (!owner || owner->state == SessionState::Exiting || owner->fenced || names.empty())
             continue;  // its pages go with the pool, not one by one

@@ -124,15 +124,8 @@ void Service::Impl::restore_objects(std::span<const ObjectRecord> records,
             for (auto at = begin; at != end; ++at)
                 if (auto ns = indices.find(at->second.ns); ns != indices.end())
                     directory.republish(ns->second, kept.index, at->second.item, false);
-            AdoptedSegment &added = adopted_segments.add(std::move(kept));
-            (void)directory.take_drained();  // second copies, which nobody can hold a lease on
-            std::vector<wire::ReplicaName> surplus;
-            directory.each_replica(added.index, [&](const Directory::ReplicaView &view) {
-                if (view.state == ReplicaState::Retiring)
-                    surplus.push_back(view.name);
-            });
-            for (const wire::ReplicaName &name : surplus)
-                directory.reclaim(name, UINT32_MAX);
+            // Second copies of one object are RETIRING now; they go when their readers are known.
+            adopted_segments.add(std::move(kept));
         }
         of_pool.erase(begin, end);
     }
@@ -145,6 +138,7 @@ void Service::Impl::restore_objects(std::span<const ObjectRecord> records,
 // The last session is restored: what nobody can be reading goes.
 void Service::Impl::restored() {
     restoring = false;
+    recorded_objects.clear();  // of pools that no session record names
     pools.each([&](const Pool &pool) {
         if (pool.shared())
             directory.queue_drained(pool.index);
@@ -269,7 +263,7 @@ void Service::Impl::retire_unnamed(Session &session) {
                 directory.retire(view.name, UINT32_MAX);
                 record_retirement(view, pool.id);
             }
-            session.unnamed.insert(view.name.replica);
+            session.unnamed[view.name.replica] = view.name.generation;
         }
         unnamed.clear();
         directory.queue_drained(index);

@@ -67,9 +67,10 @@ struct Session {
     bool maps_shared = false;  // has asked MapSegment, and its record says so: hears SegmentGone
     // From a record, and not back yet: it may be reading shared memory of its uid.
     bool leases_unknown = false;
-    // After a restart: replicas of its shared pools that it has named; those it has not, which marud
-    // reclaims by itself; and those to be told of as retired.
-    std::unordered_set<wire::Id> named, unnamed;
+    // After a restart: replicas of its shared pools that it has named; those it has not, with their
+    // generations, which marud reclaims by itself; and those to be told of as retired.
+    std::unordered_set<wire::Id> named;
+    std::unordered_map<wire::Id, uint64_t> unnamed;
     std::vector<wire::ReplicaName> retired_unheard;
     bool fenced = false;  // the record says so as well; outlives the state on the way to Closed
 };

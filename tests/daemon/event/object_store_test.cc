@@ -122,6 +122,23 @@ TEST(ObjectRecord, AMissingFactInTheMiddleIsSeenByItsHead) {
     EXPECT_FALSE(parse_objects(bytes));
 }
 
+TEST(ObjectRecord, AnAdoptionThatCannotBeIsNoFact) {
+    const auto adoption = std::get<RecordedAdoption>(sample()[3]);
+    const auto parses = [&](auto change) {
+        RecordedAdoption bad = adoption;
+        change(bad);
+        const ObjectRecord fact = bad;
+        return static_cast<bool>(
+            parse_objects(format_objects_header("b") + format_objects({&fact, 1})));
+    };
+    EXPECT_TRUE(parses([](RecordedAdoption &) {}));
+    EXPECT_FALSE(parses([](RecordedAdoption &fact) { fact.page_bytes = 0; }));
+    EXPECT_FALSE(parses([](RecordedAdoption &fact) { fact.segment_bytes = 0; }));
+    EXPECT_FALSE(parses([](RecordedAdoption &fact) { fact.bytes = 0; }));
+    EXPECT_FALSE(parses([](RecordedAdoption &fact) { fact.bytes += 1; }));
+    EXPECT_FALSE(parses([](RecordedAdoption &fact) { fact.first_offset = UINT64_MAX - 65536; }));
+}
+
 TEST(ObjectRecord, TheLongestFactThatMarudAcceptsIsReadBack) {
     const std::vector<ObjectRecord> longest = {
         RecordedNamespace{1, 1, 1, std::string(wire::kMaxNamespaceBytes, 'n'),

@@ -264,5 +264,81 @@ TEST_F(SharedTest, AReaderWhoseRecordIsLostIsStillReading) {
     EXPECT_FALSE(world.held.contains({pool, 0}) && world.service->counters().replicas == 0);
 }
 
+// Of two copies that one domain has had over time, one is found; the other is read as well.
+TEST_F(SharedTest, ASecondCopyStaysForItsReaders) {
+    owner.vanish();
+    Client other(world, world.peer(1000, 12));
+    other.open(4, "other");
+    const wire::Id other_ns = other.name("model");
+    other.describe(other_ns);
+    const wire::Id second = open_pool(other, 16);
+    ASSERT_GT(second, pool);  // so that it is the surplus one
+    EXPECT_EQ(other.commit_one(other_ns, 1, Client::item(second, 1, 5, 9)).status, Status::Ok);
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    ASSERT_EQ(lease.pool, second);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    world.kill(10);
+    world.kill(12);
+    world.pump();
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    const Answer named = republish(reader, {{Client::item(second, 1, 5, 9), reader_ns, 1, 0}});
+    EXPECT_EQ(named.statuses, std::vector{Status::Ok});
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_EQ(world.service->counters().reserved_bytes, 128u << 10);
+    EXPECT_TRUE(world.held.contains({second, 0}));
+    EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3}), 3u);
+    EXPECT_EQ(reader.release({named.replicas.at(0), 9}), Status::Ok);
+    EXPECT_FALSE(world.held.contains({second, 0}));
+    EXPECT_EQ(world.service->counters().reserved_bytes, 64u << 10);
+}
+
+TEST_F(SharedTest, WhatIsRetiredWhileItsReaderIsAwayWaitsForIt) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    world.kill(10);
+    world.pump();
+    world.restart(true);
+    Client admin(world, world.peer(1000, 12));
+    admin.hello();
+    EXPECT_EQ(admin.call(wire::RetireSegmentRequest{pool, 0}).as<wire::CountReply>().count, 3u);
+    attach(reader, 2, "reader", &reader_ns);
+    const Answer named = republish(reader, {told(reader_ns, 1, 1)});
+    EXPECT_EQ(named.statuses, std::vector{Status::Ok});
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_TRUE(world.held.contains({pool, 0}));
+    EXPECT_EQ(world.service->counters().replicas, 1u);
+    EXPECT_EQ(reader.release({named.replicas.at(0), 1}), Status::Ok);
+    EXPECT_EQ(world.service->counters().reserved_bytes, 0u);
+}
+
+// The slot of a replica that its worker did not name goes to another one.
+TEST_F(SharedTest, AReclaimIsNotKeptFromAWorkerForOneThatItHadNotNamed) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    const Answer held = republish(reader, {told(reader_ns, 1, 1)});
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    attach(owner, 1, "owner", &ns);
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);  // names nothing
+    EXPECT_EQ(owner.close_pool(pool, wire::ClosePhase::Leave).status, Status::Ok);
+    EXPECT_EQ(reader.release({held.replicas.at(0), 1}), Status::Ok);  // of an adopted one
+    const wire::Id next = open_pool(owner, 16);
+    wire::ReplicaName same;
+    for (uint32_t i = 0; i < 8 && same.replica != held.replicas[0]; ++i)
+        same = {owner.commit_one(ns, 20 + i, Client::item(next, 20 + i, i, 50 + i)).replica,
+                50 + i};
+    ASSERT_EQ(same.replica, held.replicas[0]);
+    const auto key = static_cast<uint32_t>(same.generation - 30);
+    ASSERT_EQ(reader.acquire(reader_ns, {key}).at(0).replica, same.replica);
+    EXPECT_EQ(owner.retire(same), Status::Pending);
+    owner.events();
+    EXPECT_EQ(reader.release(same), Status::Ok);
+    const auto events = owner.events();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, wire::EventKind::Reclaim);
+}
+
 }  // namespace
 }  // namespace maru::test
