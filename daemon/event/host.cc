@@ -108,6 +108,8 @@ void Host::end_turn() {
     }
     if (objects_.wants_begin())
         begin_object_record();
+    if (objects_.rewriting())
+        arm_retry();
     set_timers();
     if (reload_wanted_) {
         reload_wanted_ = false;
@@ -160,7 +162,7 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     Turn turn(self);
     arm(self.pulse_, usec(self.now_ + self.options_.pulse));
     self.save_again();
-    if (self.objects_.failed())
+    if (self.objects_.failed() && !self.objects_.rewriting())
         self.begin_object_record();
     self.processes_.watch_again();
     self.forgive();
@@ -177,6 +179,9 @@ int Host::on_reaper(sd_event_source *, int, uint32_t, void *userdata) {
 int Host::on_retry(sd_event_source *, uint64_t, void *userdata) {
     auto &self = *static_cast<Host *>(userdata);
     Turn turn(self);
+    self.retry_on_ = false;
+    if (self.objects_.rewriting())
+        self.rewrite_objects();
     std::vector<ConnectionId> again;
     again.swap(self.retries_);
     for (ConnectionId id : again) {
@@ -199,10 +204,14 @@ void Host::want_retry(Connection &client) {
         return;
     client.retry = true;
     retries_.push_back(client.id);
-    if (retries_.size() == 1) {
-        sd_event_source_set_time_relative(retry_timer_.get(), kRetryUsec);
-        sd_event_source_set_enabled(retry_timer_.get(), SD_EVENT_ONESHOT);
-    }
+    arm_retry();
+}
+
+void Host::arm_retry() {
+    if (std::exchange(retry_on_, true))
+        return;
+    sd_event_source_set_time_relative(retry_timer_.get(), kRetryUsec);
+    sd_event_source_set_enabled(retry_timer_.get(), SD_EVENT_ONESHOT);
 }
 
 void Host::process_exited(ProcessId64 process) {
@@ -310,16 +319,29 @@ void Host::record_objects(std::span<const ObjectRecord> records) {
                      {{"MESSAGE_ID", message_id::kNoRecord}});
 }
 
-// Between two turns Service is not in the middle of anything, so its tables are the whole truth.
 void Host::begin_object_record() {
+    objects_.begin_rewrite();
+    rewritten_ = 0;
+}
+
+// Between two turns Service is not in the middle of anything, so its tables are the whole truth.
+void Host::rewrite_objects() {
     const bool again = objects_.failed();
-    auto begun = objects_.begin(service_->object_records());
-    if (begun && again)
+    auto written = objects_.rewrite(service_->object_records(rewritten_, kRewriteFacts));
+    if (written && rewritten_ == 0)
+        written = objects_.end_rewrite();
+    if (!objects_.rewriting())
+        say_objects(written, again);
+}
+
+// Once, not at each attempt.
+void Host::say_objects(const Result<void> &written, bool again) {
+    if (written && again)
         journal_.log(5, "the record of shared memory is written again",
                      {{"MESSAGE_ID", message_id::kNoRecord}});
-    // Said once, not at each attempt.
-    if (!begun && !again)
-        journal_.log(3, "the record of shared memory is not begun anew: " + describe(begun.error()),
+    if (!written && !again)
+        journal_.log(3,
+                     "the record of shared memory is not begun anew: " + describe(written.error()),
                      {{"MESSAGE_ID", message_id::kNoRecord}});
 }
 
@@ -419,7 +441,7 @@ Result<void> Host::restore(const std::vector<SessionRecord> &records,
         progress();
     }
     service_->restored(now_);
-    begin_object_record();
+    say_objects(objects_.begin(service_->object_records()), false);
     for (auto &[name, fd] : stored) {
         fdstore_.remove(name);
         reaper_.close(0, std::move(fd));

@@ -55,6 +55,8 @@ class Host final : public Effects, private SegmentFacts {
     // All clients of a uid together: beyond it none is read from that has anything left to read.
     static constexpr size_t kUidQueueBytes = 4 * kPauseBytes;
     static constexpr TimeNs kCloseGrace = 2'000'000'000;
+    // Of the record of shared memory that is begun anew: some 200 KB, every few ms.
+    static constexpr uint32_t kRewriteFacts = 2048;
 
     Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
          ObjectStore objects, HostOptions options, std::function<void()> on_reload);
@@ -127,6 +129,8 @@ class Host final : public Effects, private SegmentFacts {
     void end_turn();
     void set_timers();
     void begin_object_record();
+    void rewrite_objects();
+    void say_objects(const Result<void> &written, bool again);
     void restore_objects(std::span<const ObjectRecord> records, bool sessions_lost,
                          std::map<std::string, UniqueFd> &stored);
     void process_exited(ProcessId64 process);
@@ -162,6 +166,7 @@ class Host final : public Effects, private SegmentFacts {
     void bury(ConnectionId id);  // end of turn
     void update_interest(Connection &client);
     void want_retry(Connection &client);
+    void arm_retry();
     void close_fds(uint32_t uid, std::vector<UniqueFd> &fds);
     void log_client(const Connection &client, int priority, std::string_view message);
     Connection *find(ConnectionId id);
@@ -172,6 +177,7 @@ class Host final : public Effects, private SegmentFacts {
     FdStore &fdstore_;  // these three are Daemon's and outlive this
     SessionStore store_;
     ObjectStore objects_;
+    uint64_t rewritten_ = 0;  // how far its rewrite is
     HostOptions options_;
     std::function<void()> on_reload_;
     Service *service_ = nullptr;
@@ -190,6 +196,7 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<ConnectionId> dying_;    // buried at the end of the turn
     std::vector<ConnectionId> closing_;  // with something left to send
     std::vector<ConnectionId> retries_;
+    bool retry_on_ = false;
     std::vector<ConnectionId> active_;                     // for spin()
     uint32_t acting_uid_ = 0;                              // whose request Service is handling
     std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal

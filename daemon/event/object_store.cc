@@ -10,6 +10,10 @@
 
 #include "libmaru/wire/limits.h"
 
+// The whole of XXH3 in this file, static: no libxxhash to find at run time.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace maru {
 namespace {
 
@@ -20,14 +24,7 @@ constexpr uint32_t kMaxPayload =
     wire::kMaxNamespaceBytes + wire::kMaxFormatBytes + wire::kMaxEngineIdBytes + 256;
 
 // As for session records: not against people, against torn and flipped bits.
-uint64_t checksum(uint64_t hash, std::string_view bytes) {
-    for (char c : bytes) {
-        hash ^= static_cast<unsigned char>(c);
-        hash *= 0x100000001b3;
-    }
-    return hash;
-}
-constexpr uint64_t kSeed = 0xcbf29ce484222325;
+uint64_t checksum(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 // Before each payload. Its own check comes first: a length that a flipped bit made too long would
 // else look like a fact that was cut off by a kill.
@@ -42,7 +39,7 @@ static_assert(sizeof(Head) == 24 && std::is_trivially_copyable_v<Head>);
 uint64_t check_of(const Head &head) {
     Head copy = head;
     copy.head_check = 0;
-    return checksum(kSeed, {reinterpret_cast<const char *>(&copy), sizeof copy});
+    return checksum({reinterpret_cast<const char *>(&copy), sizeof copy});
 }
 
 enum Kind : uint32_t { kHeader, kNamespace, kObject, kRetirement, kAdoption, kEnd };
@@ -105,7 +102,7 @@ class Reader {
 };
 
 void add_fact(std::string &out, uint32_t kind, const std::string &payload) {
-    Head head{kind, static_cast<uint32_t>(payload.size()), 0, checksum(kSeed, payload)};
+    Head head{kind, static_cast<uint32_t>(payload.size()), 0, checksum(payload)};
     head.head_check = check_of(head);
     out.append(reinterpret_cast<const char *>(&head), sizeof head);
     out += payload;
@@ -265,7 +262,7 @@ Result<ParsedObjects> parse_objects(std::string_view bytes) {
             break;
         }
         std::string_view payload = bytes.substr(sizeof head, head.bytes);
-        if (head.payload_check != checksum(kSeed, payload))
+        if (head.payload_check != checksum(payload))
             return damaged("the checksum of a fact does not match");
         if (first) {
             Reader in(payload);
@@ -332,48 +329,84 @@ void ObjectStore::forget() {
 }
 
 Result<void> ObjectStore::begin(std::span<const ObjectRecord> records) {
-    if (records.empty()) {
-        failed_ = false;
-        begun_bytes_ = appended_bytes_ = 0;
-        forget();
-        return {};
+    begin_rewrite();
+    write_next(records);
+    return end_rewrite();
+}
+
+void ObjectStore::begin_rewrite() {
+    rewriting_ = true;
+    next_bytes_ = 0;
+    next_.reset();
+    written_ = {};
+}
+
+Result<void> ObjectStore::rewrite(std::span<const ObjectRecord> records) {
+    write_next(records);
+    return written_ ? Result<void>() : end_rewrite();
+}
+
+// The file is made with its first fact: without any there is none.
+void ObjectStore::write_next(std::span<const ObjectRecord> records) {
+    if (records.empty() || !written_)
+        return;
+    const std::string next = path_ + ".new";
+    std::string bytes = format_objects(records);
+    if (!next_) {
+        next_.reset(::open(next.c_str(),
+                           O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+        if (!next_) {
+            written_ = Error{errno, "open '" + next + "'"};
+            return;
+        }
+        bytes.insert(0, format_objects_header(boot_id_));
     }
-    std::string next = path_ + ".new";
-    UniqueFd fd(::open(next.c_str(),
-                       O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    std::string bytes = format_objects_header(boot_id_) + format_objects(records);
-    Result<void> written =
-        fd ? write_all(fd.get(), bytes, next) : Result<void>(Error{errno, "open '" + next + "'"});
-    if (written && ::rename(next.c_str(), path_.c_str()) < 0)
-        written = Error{errno, "rename '" + next + "'"};
-    failed_ = !written;
-    if (!written) {
+    next_bytes_ += bytes.size();
+    written_ = write_all(next_.get(), bytes, next);
+}
+
+Result<void> ObjectStore::end_rewrite() {
+    const std::string next = path_ + ".new";
+    rewriting_ = false;
+    if (written_ && next_ && ::rename(next.c_str(), path_.c_str()) < 0)
+        written_ = Error{errno, "rename '" + next + "'"};
+    failed_ = !written_;
+    if (!written_) {
         ::unlink(next.c_str());
+        next_.reset();
         if (!file_)
             forget();  // of an earlier life: it numbers its namespaces otherwise
-        return written;
+        return written_;
     }
-    begun_bytes_ = bytes.size();
+    if (!next_)
+        forget();
+    file_ = std::move(next_);
+    begun_bytes_ = next_bytes_;
     appended_bytes_ = 0;
-    file_ = std::move(fd);
     return {};
 }
 
 Result<void> ObjectStore::append(std::span<const ObjectRecord> records) {
-    if (!file_)  // the first there are, or said already that there is none
+    if (!file_ && !rewriting_)  // the first there are, or said already that there is none
         return failed_ ? Result<void>() : begin(records);
-    std::string bytes = format_objects(records);
-    Result<void> written = write_all(file_.get(), bytes, path_);
-    appended_bytes_ += bytes.size();
+    Result<void> written;
+    if (file_) {
+        const std::string bytes = format_objects(records);
+        written = write_all(file_.get(), bytes, path_);
+        appended_bytes_ += bytes.size();
+    }
     if (!written) {
         forget();
         failed_ = true;
     }
+    if (rewriting_)
+        write_next(records);  // if that fails rewrite() says so
     return written;
 }
 
 bool ObjectStore::wants_begin() const {
-    return !failed_ && appended_bytes_ > kLeastRewrite && appended_bytes_ > 2 * begun_bytes_;
+    return !failed_ && !rewriting_ && appended_bytes_ > kLeastRewrite &&
+           appended_bytes_ > 2 * begun_bytes_;
 }
 
 }  // namespace maru

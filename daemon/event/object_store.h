@@ -44,6 +44,12 @@ class ObjectStore {
     // Replaces the file; without any records there is none. Failed: the one that this life has
     // appended to stays as it is, one of an earlier life goes.
     Result<void> begin(std::span<const ObjectRecord> records);
+    // The same in pieces, while facts are appended: those go to both files, between the pieces. Over
+    // with end_rewrite(), or when rewrite() fails.
+    void begin_rewrite();
+    Result<void> rewrite(std::span<const ObjectRecord> records);
+    Result<void> end_rewrite();
+    bool rewriting() const { return rewriting_; }
     // Failed: the file is gone, and stays so until begin() succeeds.
     Result<void> append(std::span<const ObjectRecord> records);
     // Most of it is overtaken.
@@ -54,12 +60,16 @@ class ObjectStore {
 
   private:
     void forget();
+    void write_next(std::span<const ObjectRecord> records);
 
     std::string path_;
     std::string boot_id_;
     UniqueFd file_;  // whole, up to the last fact that was appended
+    UniqueFd next_;  // what is to replace it
     bool failed_ = false;
-    uint64_t begun_bytes_ = 0, appended_bytes_ = 0;
+    bool rewriting_ = false;
+    Result<void> written_;  // of next_
+    uint64_t begun_bytes_ = 0, appended_bytes_ = 0, next_bytes_ = 0;
 };
 
 }  // namespace maru

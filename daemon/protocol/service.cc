@@ -267,7 +267,19 @@ void Service::restored(TimeNs now) {
     impl_->restored();
 }
 
-std::vector<ObjectRecord> Service::object_records() { return impl_->object_records(); }
+std::vector<ObjectRecord> Service::object_records() {
+    std::vector<ObjectRecord> facts;
+    uint64_t cursor = 0;
+    do
+        for (ObjectRecord &fact : impl_->object_records(cursor, UINT32_MAX))
+            facts.push_back(std::move(fact));
+    while (cursor);
+    return facts;
+}
+
+std::vector<ObjectRecord> Service::object_records(uint64_t &cursor, uint32_t most) {
+    return impl_->object_records(cursor, most);
+}
 
 void Service::connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                                 TimeNs now) {

@@ -112,6 +112,10 @@ class Service {
                          TimeNs now, bool sessions_lost = false);
     // The same facts in their shortest form, with the numbers of this life: to begin a record anew.
     std::vector<ObjectRecord> object_records();
+    // The same in parts of about `most` facts, while requests are handled: each is what is true when it
+    // is asked for, and what record_objects() is given meanwhile belongs between them. `cursor`: 0
+    // first, and 0 again after the last.
+    std::vector<ObjectRecord> object_records(uint64_t &cursor, uint32_t most);
 
     // Before the first connection: what the last life of marud recorded. Charged from now on.
     // `held`: the segments of this record that the shell holds (fd store). `process`: of the pidfd

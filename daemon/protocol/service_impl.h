@@ -87,7 +87,9 @@ struct Service::Impl {
     std::vector<Unproven> unproven;
     AdoptedTable adopted_segments;
     std::unordered_map<uint32_t, uint32_t> host_domains;  // by uid
-    std::vector<bool> recorded_namespaces;                // by index: the record names it
+    // By index: the record names it; and of a record that is being written anew.
+    std::vector<bool> recorded_namespaces, rewritten_namespaces;
+    bool rewriting = false;
     std::map<wire::Id, std::vector<RecordedObject>> recorded_objects;  // by pool, until restore()
     std::unordered_map<uint32_t, uint32_t> unknown_by_uid;  // sessions with leases_unknown
     bool unknown_readers_said = false;
@@ -234,7 +236,7 @@ struct Service::Impl {
                          bool sessions_lost);
     void restored();
     void restore_pool_objects(Pool &pool);
-    std::vector<ObjectRecord> object_records();
+    std::vector<ObjectRecord> object_records(uint64_t &cursor, uint32_t most);
     wire::Status republish_shared(Session &session, Pool &pool, NamespaceIndex ns,
                                   const wire::RepublishItem &item, wire::Id *ret_replica);
     wire::Status republish_foreign(Session &session, NamespaceIndex ns,

@@ -251,14 +251,19 @@ void Service::Impl::flush_records() {
 }
 
 void Service::Impl::record_commit(NamespaceIndex ns, uint32_t uid, const wire::CommitItem &item) {
-    if (recorded_namespaces.size() <= ns)
-        recorded_namespaces.resize(ns + 1);
-    if (!recorded_namespaces[ns]) {
-        recorded_namespaces[ns] = true;
+    const auto add = [ns](std::vector<bool> &set) {
+        if (set.size() <= ns)
+            set.resize(ns + 1);
+        const bool known = set[ns];
+        set[ns] = true;
+        return !known;
+    };
+    const bool first = add(recorded_namespaces),
+               first_anew = rewriting && add(rewritten_namespaces);
+    if (first || first_anew)
         record(RecordedNamespace{ns, uid, directory.namespace_view(ns).object_bytes,
                                  std::string(directory.namespace_text(ns)),
                                  std::string(directory.namespace_format(ns))});
-    }
     record(RecordedObject{ns, item});
 }
 
@@ -276,31 +281,35 @@ void Service::Impl::record_retired(std::span<const RetiredReplica> retired) {
     }
 }
 
-std::vector<ObjectRecord> Service::Impl::object_records() {
-    std::vector<ObjectRecord> facts;
-    // What is not written yet is in the tables already.
-    facts.swap(to_record);
-    facts.clear();
-    recorded_namespaces.assign(recorded_namespaces.size(), false);
-    auto add_objects = [&](PoolIndex index, wire::Id pool, uint32_t uid) {
-        directory.each_replica(index, [&](const Directory::ReplicaView &view) {
-            if (view.state == ReplicaState::Ready)
-                record_commit(view.ns, uid,
-                              {view.key, pool, view.offset, view.length, view.name.generation});
+// A fact is always younger than those before it, in a part or between two: so the last one about a
+// place is true, whatever has changed since the first part.
+std::vector<ObjectRecord> Service::Impl::object_records(uint64_t &cursor, uint32_t most) {
+    flush_records();
+    if (cursor == 0) {
+        rewriting = true;
+        rewritten_namespaces.clear();
+        // Before the end of the pools that they came from.
+        adopted_segments.each([&](const AdoptedSegment &kept) {
+            record(RecordedAdoption{kept.ref, kept.uid, kept.segment_bytes, kept.first_offset,
+                                    kept.bytes, kept.page_bytes, kept.huge, kept.identity,
+                                    kept.engine});
         });
-    };
-    pools.each([&](const Pool &pool) {
-        if (pool.shared())
-            add_objects(pool.index, pool.id, pool.owner->uid);
-    });
-    adopted_segments.each([&](const AdoptedSegment &kept) {
-        record(RecordedAdoption{kept.ref, kept.uid, kept.segment_bytes, kept.first_offset,
-                                kept.bytes, kept.page_bytes, kept.huge, kept.identity,
-                                kept.engine});
-        add_objects(kept.index, kept.ref.pool, kept.uid);
-    });
-    facts.swap(to_record);
-    return facts;
+    }
+    std::vector<Directory::ReplicaView> views;
+    cursor = directory.list_replicas(cursor, 0, most, views);
+    for (const Directory::ReplicaView &view : views) {
+        const Pool *pool = pools.at(view.pool);
+        if (view.state != ReplicaState::Ready || (pool && !pool->shared()))
+            continue;
+        const auto keeper = keeper_of(view.pool);
+        record_commit(view.ns, keeper->uid,
+                      {view.key, keeper->pool, view.offset, view.length, view.name.generation});
+    }
+    if (cursor == 0) {
+        rewriting = false;
+        recorded_namespaces = rewritten_namespaces;
+    }
+    return std::exchange(to_record, {});
 }
 
 }  // namespace maru

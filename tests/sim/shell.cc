@@ -179,8 +179,22 @@ void World::record_objects(std::span<const ObjectRecord> records) {
         return;
     for (const ObjectRecord &fact : records) {
         object_records_.push_back(fact);
+        if (fresh_cursor_)
+            fresh_records_.push_back(fact);
         truth_->shared().recorded(fact);
     }
+}
+
+// Between two turns, as the shell does it: without a draw, so that it changes nothing else.
+void World::rewrite_records() {
+    if (!service_ || (fresh_cursor_ ? step_ % 3 : step_ % 101))
+        return;
+    for (ObjectRecord &fact : service_->object_records(fresh_cursor_, 2))
+        fresh_records_.push_back(std::move(fact));
+    if (fresh_cursor_)
+        return;
+    object_records_ = std::move(fresh_records_);
+    fresh_records_.clear();
 }
 
 void World::log(int priority, std::string_view message, wire::Id session) {
@@ -262,6 +276,8 @@ void World::kill_daemon() {
         return;
     trace_.add("marud is killed");
     effects_left_ = 0;  // what a destructor might wish for is lost
+    fresh_records_.clear();
+    fresh_cursor_ = 0;
     service_.reset();
     jobs_.clear();
     for (auto &file : memfds_) {

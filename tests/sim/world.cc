@@ -387,6 +387,7 @@ void World::step() {
             client.act();
     }
     drop_links();
+    rewrite_records();
     truth_->after_step();
 }
 

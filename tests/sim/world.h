@@ -143,6 +143,7 @@ class World final : public Effects {
     void died_inside();  // after a call into Service: was it the fatal one?
     bool effect();       // false: marud is dead already, the wish is lost
     void drop_links();
+    void rewrite_records();
     void end_phase();
     void steps_until(bool (World::*done)() const, const char *what);
     bool all_at_rest() const;
@@ -170,6 +171,8 @@ class World final : public Effects {
     int effects_left_ = -1;  // -1: marud lives; else it dies after so many more effects
     std::map<wire::Id, SessionRecord> records_;
     std::vector<ObjectRecord> object_records_;
+    std::vector<ObjectRecord> fresh_records_;  // to replace them, a part at a time
+    uint64_t fresh_cursor_ = 0;
     std::vector<Job> jobs_;
 
     std::vector<std::unique_ptr<Process>> processes_;

@@ -269,6 +269,54 @@ TEST_F(ObjectStoreTest, ARecordThatCannotBeBegunAnewGoesOnAsItIs) {
     EXPECT_EQ(loaded(), many.size());
 }
 
+TEST_F(ObjectStoreTest, WhatIsAppendedDuringARewriteIsInBothFiles) {
+    ObjectStore writer = store();
+    const auto facts = sample();
+    const auto one = [&](size_t i) { return std::span(facts).subspan(i, 1); };
+    ASSERT_TRUE(writer.begin(one(0)));
+    writer.begin_rewrite();
+    ASSERT_TRUE(writer.rewrite(one(1)));
+    ASSERT_TRUE(writer.append(one(2)));
+    ASSERT_TRUE(writer.rewrite({}));
+    ASSERT_TRUE(writer.rewrite(one(3)));
+    EXPECT_TRUE(writer.rewriting());
+    EXPECT_FALSE(writer.wants_begin());
+    // Killed now: the old one, and what was appended.
+    const auto joined = [&](std::initializer_list<size_t> numbers) {
+        std::string bytes;
+        for (const size_t number : numbers)
+            bytes += format_objects(one(number));
+        return bytes;
+    };
+    EXPECT_EQ(format_objects(store().load().records), joined({0, 2}));
+    ASSERT_TRUE(writer.end_rewrite());
+    EXPECT_EQ(format_objects(store().load().records), joined({1, 2, 3}));
+    ASSERT_TRUE(writer.append(one(4)));
+    EXPECT_EQ(format_objects(store().load().records), joined({1, 2, 3, 4}));
+    // The new one cannot be written: said at the next piece, and nothing of the old one is lost.
+    writer.begin_rewrite();
+    ASSERT_TRUE(writer.rewrite(one(1)));
+    {
+        FullDisk full(std::filesystem::file_size(path_ + ".new"));
+        EXPECT_FALSE(writer.rewrite(one(2)));
+        EXPECT_FALSE(writer.rewriting());
+        EXPECT_TRUE(writer.failed());
+    }
+    EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+    EXPECT_EQ(format_objects(store().load().records), joined({1, 2, 3, 4}));
+    // The old one cannot be appended to, the new one can.
+    writer.begin_rewrite();
+    ASSERT_TRUE(writer.rewrite(one(0)));
+    {
+        FullDisk full(std::filesystem::file_size(path_));
+        EXPECT_FALSE(writer.append(one(2)));
+    }
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    ASSERT_TRUE(writer.end_rewrite());
+    EXPECT_EQ(format_objects(store().load().records), joined({0, 2}));
+    EXPECT_FALSE(writer.failed());
+}
+
 TEST_F(ObjectStoreTest, AnOldRecordIsReplacedOrGoneWhenItCannotBeBegun) {
     ASSERT_TRUE(store().begin(sample()));
     std::filesystem::create_directory(path_ + ".new");  // in the way

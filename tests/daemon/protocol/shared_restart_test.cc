@@ -340,5 +340,62 @@ TEST_F(SharedTest, AReclaimIsNotKeptFromAWorkerForOneThatItHadNotNamed) {
     EXPECT_EQ(events[0].kind, wire::EventKind::Reclaim);
 }
 
+// A record is begun anew in parts while everything goes on.
+TEST_F(SharedTest, ARecordThatIsWrittenInPartsIsTrueAtItsEnd) {
+    for (uint32_t key = 4; key <= 12; ++key)
+        owner.commit_one(ns, key, Client::item(pool, key, key, key));
+    const wire::Id late_ns = owner.name("late");
+    owner.describe(late_ns);
+    std::vector<ObjectRecord> fresh;
+    uint64_t cursor = 0;
+    uint32_t parts = 0;
+    const auto part = [&] {
+        for (ObjectRecord &fact : world.service->object_records(cursor, 2))
+            fresh.push_back(std::move(fact));
+        ++parts;
+    };
+    const auto meanwhile = [&](auto act) {
+        const size_t before = world.objects.size();
+        act();
+        fresh.insert(fresh.end(), world.objects.begin() + static_cast<ptrdiff_t>(before),
+                     world.objects.end());
+    };
+    const auto retire = [&](uint32_t key) {
+        const auto lease = owner.acquire(ns, {key}).at(0);
+        const wire::ReplicaName name{lease.replica, lease.generation};
+        owner.release(name);
+        EXPECT_EQ(owner.retire(name), Status::Ok);
+        EXPECT_EQ(owner.reclaim_ack(name), Status::Ok);
+    };
+    part();
+    ASSERT_NE(cursor, 0u);
+    meanwhile([&] { retire(1); });  // written already
+    meanwhile([&] { retire(9); });  // not yet
+    meanwhile([&] {                 // into the place of what was written, and of what was not
+        EXPECT_EQ(owner.commit_one(ns, 20, Client::item(pool, 20, 1, 50)).status, Status::Ok);
+        EXPECT_EQ(owner.commit_one(late_ns, 21, Client::item(pool, 21, 9, 51)).status, Status::Ok);
+    });
+    part();
+    meanwhile([&] { world.kill(10), world.pump(); });  // adopted
+    do
+        part();
+    while (cursor);
+    EXPECT_GT(parts, 3u);
+    // The next life finds the same in the new record as in the old one.
+    const auto old = world.objects;
+    for (const bool anew : {false, true}) {
+        SCOPED_TRACE(anew);
+        world.objects = anew ? fresh : old;
+        world.restart(true);
+        attach(reader, 2, "reader", &reader_ns);
+        EXPECT_EQ(attach_done(reader).status, Status::Ok);
+        EXPECT_EQ(reader.probe(reader_ns, {20, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12}), 11u);
+        EXPECT_EQ(reader.probe(reader_ns, {1}), 0u);
+        EXPECT_EQ(reader.probe(reader_ns, {9}), 0u);
+        EXPECT_EQ(reader.probe(reader.name("late"), {21}), 1u);
+        EXPECT_EQ(world.service->counters().replicas, 12u);
+    }
+}
+
 }  // namespace
 }  // namespace maru::test
