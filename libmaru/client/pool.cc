@@ -1,11 +1,9 @@
 #include "libmaru/client/pool.h"
 
-#include <fcntl.h>
 #include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <new>
 
 #include "libmaru/client/clock.h"
@@ -25,15 +23,11 @@ uint64_t random_key() {
     return key;
 }
 
-// Between two questions to a marud that is still proving something free.
+// Between two questions to a marud that is about to get memory back.
 constexpr TimeNs kFirstPause = 10 * kMillisecond;
 constexpr TimeNs kLastPause = 500 * kMillisecond;
 
 Outcome refused(int code, std::string message) { return {-int64_t{code}, std::move(message)}; }
-
-// A quota that is full may have room again: segments come and go with other workers.
-bool may_be_granted_later(int code) { return code == ENOSPC || code == EDQUOT || code == ENOMEM; }
-constexpr auto kAskAgain = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -91,7 +85,7 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
     const bool all = options.huge_pages == wire::HugePages::Required && !pool->shared();
     Result<void> opened;
     for (uint32_t i = 0; opened && i < (all ? pool->segment_count_ : 1u); ++i) {
-        auto range = pool->open_segment(i);
+        auto range = pool->open_segment(i, deadline);
         // No room for a segment now is no failure: what others have left is read all the same.
         if (!range && pool->shared() && may_be_granted_later(range.error().code))
             pool->refused_ = range.error();
@@ -103,8 +97,9 @@ Result<Pool *> Pool::open(Session &session, const PoolOptions &options) {
             pool->segment_count_, pool::PopulateOptions{options.margin_bytes, true},
             pool::Populator::Hooks{
                 [pool](uint32_t segment) {
-                    return pool->shared() ? pool->open_wanted(segment)
-                                          : pool->open_segment(segment);
+                    return pool->shared()
+                               ? pool->open_wanted(segment)
+                               : pool->open_segment(segment, pool->session_.call_deadline());
                 },
                 [pool](uint32_t segment, uint64_t usable) {
                     const uint64_t start = uint64_t{segment} * pool->segment_bytes_;
@@ -219,141 +214,6 @@ void Pool::abandon(Session &session, wire::Id id) {
         }));
 }
 
-// On the populator's thread. A refusal is kept for whoever reserves, and asked about again when
-// somebody wants the segment still, at most once a second.
-Result<pool::PopulateRange> Pool::open_wanted(uint32_t index) {
-    for (;;) {
-        {
-            std::unique_lock feed(feed_mutex_);
-            if (refused_.code != 0) {
-                feed_changed_.wait_for(feed, kAskAgain, [this] { return stop_.load(); });
-                feed_changed_.wait(feed, [this] { return stop_ || asked_again_; });
-            }
-            feed_changed_.wait(feed, [&] { return stop_ || wanted_ > index; });
-            asked_again_ = false;
-        }
-        if (stop_)
-            return Error{ECANCELED, "populate pool memory: stopped"};
-        auto range = open_segment(index);
-        std::lock_guard feed(feed_mutex_);
-        refused_ = range ? Error{} : range.error();
-        feed_changed_.notify_all();
-        if (range || !may_be_granted_later(refused_.code))
-            return range;
-    }
-}
-
-void Pool::want_more() {
-    std::lock_guard feed(feed_mutex_);
-    if (wanted_ <= filled_ && wanted_ < segment_count_)
-        ++wanted_;
-    asked_again_ = true;
-    feed_changed_.notify_all();
-}
-
-bool Pool::filling() const { return wanted_ > filled_ && refused_.code == 0; }
-
-Result<pool::PopulateRange> Pool::open_segment(uint32_t index) {
-    if (const auto &segment = segments_[index]; segment && base_[index])  // by open()
-        return pool::PopulateRange{segment->data(), segment->bytes(), node_.load(),
-                                   segment->huge()};
-    const bool background = populator_ != nullptr;
-    const TimeNs deadline = background ? kNever : session_.call_deadline();
-    for (TimeNs pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
-        bool again = false;
-        auto range = try_segment(index, &again);
-        if (range || !again || stop_ || now_ns() >= deadline)
-            return range;
-        if (range.error().code != EBUSY)
-            continue;
-        // In steps, so that stop() need not wait for all of it.
-        for (const TimeNs end = std::min(now_ns() + pause, deadline); !stop_ && now_ns() < end;) {
-            const timespec step{0, kFirstPause};
-            ::nanosleep(&step, nullptr);
-        }
-    }
-}
-
-// `again`: marud was restarted in between, is busy with it, or is away while nobody waits for us.
-Result<pool::PopulateRange> Pool::try_segment(uint32_t index, bool *again) {
-    const bool background = populator_ != nullptr;
-    UniqueFd fd;
-    wire::SegmentReply grant;
-    uint32_t grant_epoch = 0;
-
-    auto lock = session_.lock();
-    auto granted = session_.call(
-        lock,
-        [&](wire::RequestBody &body) {
-            body = wire::GrantSegmentRequest{id_, index};
-        },
-        [&](const wire::ReplyBody &body, std::vector<UniqueFd> &fds, bool) {
-            const auto *reply = std::get_if<wire::SegmentReply>(&body);
-            if (!reply)
-                return false;
-            grant = *reply;
-            grant_epoch = session_.epoch();
-            if (!fds.empty())
-                fd = std::move(fds.front());
-            return true;
-        },
-        session_.call_deadline(), false, {}, true);
-    const std::string which = "segment " + std::to_string(index) + " of the pool";
-    if (granted.code != 0) {
-        // Busy: a restarted marud still proves that nobody maps the segment it made before.
-        *again = granted.code == EBUSY ||
-                 (background && (granted.code == ENOTCONN || granted.code == ETIMEDOUT));
-        return Error{granted.code, which + ": " + granted.message};
-    }
-    if (!fd)
-        return Error{EMFILE, which + ": its descriptor could not be received; raise RLIMIT_NOFILE"};
-    lock.unlock();
-
-    const uint64_t start = uint64_t{index} * segment_bytes_;
-    if (grant.bytes < std::min(segment_bytes_, capacity_bytes_ - start))
-        return Error{EPROTO, which + " is smaller than its share of the pool"};
-    auto segment = pool::Segment::map(std::move(fd), grant.bytes, grant.huge);
-    if (!segment)
-        return segment.error();
-    auto binding =
-        pool::bind_memory(segment->data(), segment->bytes(), options_.numa, options_.numa_node);
-    if (!binding)
-        return binding.error();
-    node_ = binding->node;
-    if (index == 0)
-        warning_ = binding->warning;
-
-    // Before population: marud's seal lets existing mappings go on, and from here on a restarted
-    // marud would take this segment back.
-    lock.lock();
-    ForkGuard::track(segment->fd());
-    const pool::PopulateRange range{segment->data(), segment->bytes(), binding->node,
-                                    segment->huge()};
-    segments_[index] = std::move(*segment);
-    auto mapped = session_.call(
-        lock,
-        [&](wire::RequestBody &body) {
-            body = wire::SegmentMappedRequest{id_, index};
-        },
-        [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-            if (!std::holds_alternative<wire::StatusOnly>(body))
-                return false;
-            confirmed_ = index + 1;
-            return true;
-        },
-        background ? kNever : session_.call_deadline(), false, {}, true);
-    if (mapped.code != 0) {
-        *again = session_.epoch() != grant_epoch;
-        ForkGuard::untrack(segments_[index]->fd());
-        std::optional<pool::Segment> dropped = std::move(segments_[index]);
-        segments_[index].reset();
-        lock.unlock();
-        return Error{mapped.code, which + ": " + mapped.message};
-    }
-    base_[index] = range.data;
-    return range;
-}
-
 // ---- use -----------------------------------------------------------------------------------------
 
 Outcome Pool::reserve(uint64_t length, std::span<pool::PageRun> runs) {
@@ -367,13 +227,8 @@ Outcome Pool::reserve(uint64_t length, std::span<pool::PageRun> runs) {
     switch (status) {
         case pool::ReserveStatus::Ok:
             return {};
-        case pool::ReserveStatus::Full: {
-            std::lock_guard feed(feed_mutex_);
-            if (refused_.code != 0)
-                return refused(refused_.code, "the pool is full: " + refused_.message);
-            return refused(ENOSPC, filling() ? "the pool is full until its next segment is there"
-                                             : "the pool is full");
-        }
+        case pool::ReserveStatus::Full:  // whatever keeps it small: info() has the errno of that
+            return refused(ENOSPC, why_full());
         case pool::ReserveStatus::TooLong:
             return refused(ENOSPC, "length: longer than a segment of the pool (" +
                                        std::to_string(segment_bytes_) + " bytes)");
@@ -390,10 +245,9 @@ pool::Populator::Progress Pool::progress() const { return populator_->progress()
 Outcome Pool::wait_populated(uint32_t timeout_ms) {
     if (shared()) {
         std::unique_lock feed(feed_mutex_);
-        const auto settled = [this] { return !filling() || !populator_->progress().running; };
         const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
         // The populator may end without a word here: looked at now and then.
-        while (!settled()) {
+        while (filling()) {
             if (std::chrono::steady_clock::now() >= end)
                 return refused(ETIMEDOUT, "the pool is still being populated");
             feed_changed_.wait_for(feed, std::chrono::milliseconds(20));
@@ -447,7 +301,7 @@ Pool::Info Pool::info() {
     info.populate_result = -progress.result.code;
     if (shared()) {
         std::lock_guard feed(feed_mutex_);
-        info.populating = filling() && progress.running;
+        info.populating = filling();
         if (refused_.code != 0)
             info.populate_result = -refused_.code;
     }
@@ -486,215 +340,6 @@ wire::AttachPoolRequest Pool::attach_request(uint32_t first, std::vector<int> &f
     request.segment_count = static_cast<uint32_t>(fds.size());
     request.next_generation = allocator_->next_generation();
     return request;
-}
-
-// ---- close ---------------------------------------------------------------------------------------
-
-Outcome Pool::busy_with() const {
-    if (leases > 0)
-        return refused(EBUSY,
-                       std::to_string(leases) + " leases on objects of the pool are held here");
-    if (const uint64_t n = allocator_->count(AllocationState::Reserved))
-        return refused(
-            EBUSY, std::to_string(n) + " reservations of the pool are not committed or aborted");
-    if (const uint64_t n = unsettled(); n > 0 && !session_.over())
-        return refused(EBUSY, "the fate of " + std::to_string(n) + " commits is not known yet");
-    return {};
-}
-
-Outcome Pool::close(Pool &pool, Close mode, TimeNs deadline) {
-    Session &session = pool.session_;
-    std::unique_ptr<Pool> gone;
-    auto lock = session.lock();
-    if (pool.close_running_)
-        return refused(EBUSY, "another close of the pool is running");
-    pool.close_running_ = true;
-    Outcome outcome;
-    if (!pool.drained_)
-        outcome = pool.drain(lock, mode, deadline);
-    if (outcome.value == 0) {
-        pool.drained_ = true;
-        pool.unmap(lock);
-        outcome = pool.finish(lock, mode, deadline);
-    }
-    pool.close_running_ = false;
-    if (outcome.value != 0)
-        return outcome;
-    auto &pools = session.pools();
-    auto it =
-        std::find_if(pools.begin(), pools.end(), [&](const auto &p) { return p.get() == &pool; });
-    gone = std::move(*it);
-    pools.erase(it);
-    lock.unlock();  // before the pool is destroyed
-    return {};
-}
-
-Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
-    const bool forced = mode == Close::Forced;
-    allocator_->set_closed(true);
-    auto reopen = [&] {
-        if (!closing_)
-            allocator_->set_closed(false);
-    };
-    if (mode == Close::Left) {
-        // Leases of this client go on: they are on what marud keeps from now on, but this process
-        // unmaps its own view of it.
-        if (Outcome busy = busy_with(); busy.value != 0) {
-            reopen();
-            return busy;
-        }
-        closing_ = true;
-        return {};
-    }
-    if (!forced) {
-        if (Outcome busy = busy_with(); busy.value != 0) {
-            reopen();
-            return busy;
-        }
-    } else {
-        closing_ = true;
-        // Writers first: memory under a reservation must stay until it is committed or aborted.
-        auto quiet = [&] {
-            return allocator_->count(AllocationState::Reserved) == 0 &&
-                   (unsettled() == 0 || session_.over());
-        };
-        while (!quiet()) {
-            if (now_ns() >= deadline)
-                return refused(ETIMEDOUT, "forced close: " + busy_with().message);
-            session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond),
-                                      quiet);
-        }
-        for (uint32_t held = 0; held < session_.held().slots(); ++held)
-            if (session_.held()[held].pool == this &&
-                session_.held()[held].state == HeldState::Ready)
-                session_.withdraw(held);
-    }
-    if (session_.over()) {  // nobody to ask: the mappings are all that is left
-        if (leases > 0) {
-            reopen();
-            return busy_with();
-        }
-        return {};
-    }
-    // A release waits for the answer to the one before it. marud must hear all of them before it is
-    // asked who still reads; on one connection, sent before is heard before.
-    auto told = [&] { return session_.releases_sent(); };
-    while (!told() && now_ns() < deadline)
-        session_.transport().wait(lock, this, std::min(deadline, now_ns() + 10 * kMillisecond),
-                                  told);
-    uint64_t marud_leases = 0;
-    std::string who;
-    bool busy = false;
-    auto asked = session_.call(
-        lock,
-        [&](wire::RequestBody &body) {
-            body = wire::ClosePoolRequest{
-                id_, forced ? wire::ClosePhase::Force : wire::ClosePhase::Drain};
-        },
-        [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-            const auto *reply = std::get_if<wire::ClosePoolReply>(&body);
-            if (!reply)
-                return false;
-            busy = reply->status != Status::Ok;
-            marud_leases = reply->leases;
-            who = reply->message;
-            return true;
-        },
-        deadline, false, {}, true);
-    if (asked.status == Status::NotFound)
-        return {};
-    if (asked.code == ETIMEDOUT)  // marud may have begun: it stays closed here too
-        return refused(asked.code, forced ? "forced close: readers are left: " + busy_with().message
-                                          : asked.message);
-    if (asked.code != 0) {
-        reopen();
-        return refused(asked.code, asked.message);
-    }
-    if (busy) {
-        reopen();
-        return refused(EBUSY, who.empty() ? std::to_string(marud_leases) + " leases" : who);
-    }
-    if (leases > 0)  // never unmapped under a reader, whatever marud counts
-        return refused(EBUSY, busy_with().message);
-    return {};
-}
-
-void Pool::unmap(Lock &lock) {
-    closing_ = true;
-    if (unmapped_)
-        return;
-    {
-        std::lock_guard feed(feed_mutex_);
-        stop_ = true;
-        feed_changed_.notify_all();
-    }
-    lock.unlock();
-    if (populator_)
-        populator_->stop();
-    pins_.clear();
-    lock.lock();
-    session_.forget_pool(*this);
-    kept_.clear();
-    for (uint32_t i = 0; i < confirmed_; ++i)
-        kept_.push_back(
-            std::make_unique<TrackedFd>(UniqueFd(::fcntl(segments_[i]->fd(), F_DUPFD_CLOEXEC, 0))));
-    if (std::any_of(kept_.begin(), kept_.end(), [](const auto &fd) { return fd->get() < 0; }))
-        confirmed_ = 0;  // no descriptors to spare: a new marud must do without
-    unmapped_ = true;
-    auto segments = std::move(segments_);
-    segments_.clear();
-    for (auto &segment : segments)
-        if (segment)
-            ForkGuard::untrack(segment->fd());
-    lock.unlock();
-    segments.clear();  // freeing gigabytes takes a while
-    lock.lock();
-}
-
-Outcome Pool::finish(Lock &lock, Close mode, TimeNs deadline) {
-    if (session_.over())
-        return {};
-    TimeNs pause = 5 * kMillisecond;
-    const auto last = mode == Close::Left ? wire::ClosePhase::Leave : wire::ClosePhase::Finish;
-    wire::ClosePhase phase = last;
-    for (;;) {
-        bool busy = false;
-        std::string who;
-        auto asked = session_.call(
-            lock,
-            [&](wire::RequestBody &body) {
-                body = wire::ClosePoolRequest{id_, phase};
-            },
-            [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
-                const auto *reply = std::get_if<wire::ClosePoolReply>(&body);
-                if (!reply)
-                    return false;
-                busy = reply->status != Status::Ok;
-                who = reply->message;
-                return true;
-            },
-            deadline, false, {}, true);
-        // Denied: the pool is gone; marud keeps the charge of what it cannot prove.
-        if (asked.status == Status::NotFound || asked.status == Status::Denied)
-            return {};
-        if (asked.status == Status::InvalidArgument && phase == wire::ClosePhase::Finish) {
-            phase = wire::ClosePhase::Force;  // a new marud, which did not hear of the drain
-            continue;
-        }
-        if (asked.code != 0)
-            return refused(asked.code, "close pool: " + asked.message);
-        if (!busy && phase == last)
-            return {};
-        if (!busy) {
-            phase = wire::ClosePhase::Finish;
-            continue;
-        }
-        if (now_ns() + pause >= deadline)
-            return refused(EBUSY,
-                           "close pool: " + (who.empty() ? "a mapping or a pin is left" : who));
-        session_.transport().wait(lock, this, now_ns() + pause, [] { return false; });
-        pause = std::min(pause * 2, 200 * kMillisecond);
-    }
 }
 
 }  // namespace maru::client

@@ -64,8 +64,8 @@ class Pool {
     Outcome reserve(uint64_t length, std::span<pool::PageRun> runs);
     Outcome wait_populated(uint32_t timeout_ms);
     pool::Populator::Progress progress() const;
-    // Registers with CUDA what is populated of [offset, offset + length) and is not registered yet. The
-    // value: how much of that range is registered now. Ends with the pool's memory.
+    // Registers with CUDA what is populated of [offset, offset + length) and is not registered yet.
+    // The value: how much of that range is registered now. Ends with the pool's memory.
     Outcome register_cuda(const cuda::Driver &driver, uint64_t offset, uint64_t length,
                           uint64_t piece_bytes, int device);
 
@@ -96,7 +96,8 @@ class Pool {
 
   private:
     Pool(Session &session, const PoolOptions &options);
-    Result<pool::PopulateRange> open_segment(uint32_t index);
+    // `patience`: of the first one the end of it, of others how long a refusal is asked about again.
+    Result<pool::PopulateRange> open_segment(uint32_t index, TimeNs patience);
     Result<pool::PopulateRange> try_segment(uint32_t index, bool *again);
     struct Opening;
     // One question to marud; the result is in `opening`.
@@ -105,10 +106,12 @@ class Pool {
     bool take_grant(const wire::PoolReply &reply);
     static void abandon(Session &session, wire::Id id);
 
-    // Scope host: the populator opens a segment when the one before is nearly full.
+    // Scope host: the populator opens a segment when less than half of one is free.
     Result<pool::PopulateRange> open_wanted(uint32_t index);
     void want_more();
-    bool filling() const;  // under feed_mutex_
+    bool filling() const;  // under feed_mutex_: more memory is on its way
+    std::string why_full() const;
+    static bool may_be_granted_later(int code);
 
     Outcome drain(Lock &lock, Close mode, TimeNs deadline);
     void unmap(Lock &lock);

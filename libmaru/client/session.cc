@@ -359,7 +359,7 @@ Session::CallResult Session::call(Lock &lock, CallOp::Build build, CallOp::Reply
         deadline = std::min(deadline, now_ns());
     }
     transport_.finish(lock, *op, deadline);
-    CallResult result{op->code(), op->status(), op->message()};
+    CallResult result{op->code(), op->status(), op->message(), op->detail()};
     transport_.release(*op);
     return result;
 }

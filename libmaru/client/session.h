@@ -108,6 +108,7 @@ class Session final : public Transport::Listener {
         int code = 0;
         wire::Status status = wire::Status::Ok;
         std::string message;
+        uint64_t detail = 0;  // StatusOnly's
     };
     CallResult call(Lock &lock, CallOp::Build build, CallOp::Reply reply, TimeNs deadline,
                     bool control = false, std::span<const int> fds = {}, bool patient = false);

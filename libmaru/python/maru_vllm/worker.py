@@ -311,7 +311,7 @@ class WorkerSide:
                     return made
                 count -= half
             except maru.MaruError as error:
-                self._failed(session, error)
+                self._failed(session, error, asked=False)
                 return made
         return made
 
@@ -379,10 +379,11 @@ class WorkerSide:
     def _usable(self) -> Optional[WorkerSession]:
         return self.link.current if self.link.breaker.closed else None
 
-    def _failed(self, session: WorkerSession, error: maru.MaruError) -> None:
+    def _failed(self, session: WorkerSession, error: maru.MaruError, asked: bool = True) -> None:
+        """Not @asked: a call that sends nothing, whose failure tells nothing of marud."""
         if isinstance(error, (maru.MaruFenced, maru.MaruClosed, maru.MaruForked)):
             self.link.lost(session)
-        else:
+        elif asked:
             self.link.breaker.failed()
 
     def _guarded(self, what: str, call: Any, *arguments: Any) -> bool:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache that outlives the engine and is shared by those that live: maru_cpu_scope "host"."""
 
+import errno
 import random
 import time
 import unittest
+from unittest import mock
 
 import harness
+import maru
 from harness import VllmTest, settings
 
 
@@ -74,6 +77,26 @@ class HostScope(VllmTest):
         other.step()
         other.pool.reset()
         self.assertEqual(self.run_prompt(other, prompt), 32)
+
+    def test_a_segment_that_is_refused_closes_nothing(self):
+        """A drain, or no room: what is new is skipped, and what is there is loaded on."""
+        prompt = list(range(33))
+        engine = self.another()
+        self.run_prompt(engine, prompt)
+        worker = engine.worker._worker
+        session = worker.link.current
+        for code in (errno.ENOSPC, errno.EDQUOT, errno.ENODEV, errno.EMFILE, errno.EIO):
+            refusal = maru.errors.error_of(-code, "the pool is full")
+            with mock.patch.object(maru.Pool, "reserve_batch", side_effect=refusal):
+                for first in (200, 300, 400):
+                    self.run_prompt(engine, list(range(first, first + 33)))
+            self.assertEqual(worker.link.breaker.opened, 0, refusal)
+            self.assertIs(worker.link.current, session)
+            engine.pool.reset()
+            self.assertEqual(self.run_prompt(engine, prompt), 32)
+        self.assertGreater(engine.totals["skipped_chunks:full"], 0)
+        self.run_prompt(engine, list(range(500, 533)))
+        self.assertEqual(self.stored(engine, list(range(500, 533))), [0, 1, 2, 3])
 
     def test_engines_that_come_and_go(self):
         """Random prompts on two of them, of which one is closed and made anew now and then."""
