@@ -179,7 +179,7 @@ uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
     if (held == HeldTable::kNone)
         return HeldTable::kNone;
     const Held &entry = table[held];
-    if (!entry.pool)
+    if (!entry.pool || entry.pool->closing())  // of a pool that is left, unmapped perhaps
         return HeldTable::kNone;
     const bool same = entry.ns == ns_ && entry.pool->id() == result.pool &&
                       entry.run.offset == result.offset && entry.run.length == result.length &&

@@ -135,6 +135,7 @@ class Pool {
     uint32_t confirmed_ = 0;  // leading segments that marud may be passed again
     std::vector<std::unique_ptr<TrackedFd>> kept_;  // their descriptors
     bool close_running_ = false, closing_ = false, drained_ = false, unmapped_ = false;
+    bool left_ = false;  // its objects stay in the held table until marud has them
     uint64_t swapped_bytes_ = 0, backing_page_bytes_ = 0;
     TimeNs backing_read_ = 0;
 

@@ -2,7 +2,8 @@
 //
 // Memory is never unmapped under a lease or a reservation of this process. What marud must prove or
 // adopt, it is asked for until it answers; the pool is gone from the session only then, so that a
-// marud that is restarted in between is passed the segments again.
+// marud that is restarted in between is passed the segments again, and of a pool that is left told
+// all that is in it.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -52,6 +53,8 @@ Outcome Pool::close(Pool &pool, Close mode, TimeNs deadline) {
     pool.close_running_ = false;
     if (outcome.value != 0)
         return outcome;
+    if (pool.left_)
+        session.forget_pool(pool);
     auto &pools = session.pools();
     auto it =
         std::find_if(pools.begin(), pools.end(), [&](const auto &p) { return p.get() == &pool; });
@@ -75,7 +78,7 @@ Outcome Pool::drain(Lock &lock, Close mode, TimeNs deadline) {
             reopen();
             return busy;
         }
-        closing_ = true;
+        closing_ = left_ = true;
         return {};
     }
     if (!forced) {
@@ -165,7 +168,8 @@ void Pool::unmap(Lock &lock) {
         populator_->stop();
     pins_.clear();
     lock.lock();
-    session_.forget_pool(*this);
+    if (!left_)  // else a marud that is restarted meanwhile must be told what to keep
+        session_.forget_pool(*this);
     kept_.clear();
     for (uint32_t i = 0; i < confirmed_; ++i)
         kept_.push_back(

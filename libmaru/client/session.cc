@@ -118,10 +118,16 @@ Session::~Session() {
     }
     if (thread_.joinable())
         thread_.join();
-    auto pools = std::move(pools_);
+    std::vector<std::unique_ptr<Pool>> pools;
     {
+        // Nobody connects any more: the threads of pools, which end next, must not wait for marud.
         auto guard = lock();
-        transport_.disconnect(ENOTCONN, "the client is closed");
+        pools.swap(pools_);
+        state_ = SessionState::Fenced;
+        over_why_ = "the client is closed";
+        transport_.fail_all(ENOTCONN, over_why_);
+        map_op_.fail_all();
+        transport_.disconnect(ENOTCONN, over_why_);
     }
     pools.clear();
 }
@@ -150,6 +156,14 @@ Outcome Session::close() {
                         " commits is not known yet");
         transport_.wait(guard, this, std::min(deadline, now_ns() + 10 * kMillisecond), known);
     }
+    // A marud that is just being restarted would keep nothing that it does not hear of now.
+    auto reachable = [&] {
+        return state_ == SessionState::Attached || state_ == SessionState::Fenced;
+    };
+    const bool sharing =
+        std::any_of(pools_.begin(), pools_.end(), [](const auto &pool) { return pool->shared(); });
+    while (sharing && !reachable() && now_ns() < deadline)
+        transport_.wait(guard, this, std::min(deadline, now_ns() + 10 * kMillisecond), reachable);
     while (state_ == SessionState::Attached && !pools_.empty()) {
         Pool &pool = *pools_.back();
         // What others of the uid may read outlives this client.

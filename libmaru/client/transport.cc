@@ -193,17 +193,14 @@ void Transport::release(Op &op) {
 }
 
 void Transport::fail_all(int code, std::string_view why) {
-    // check() changes the queues: one at a time.
-    for (bool found = true; found;) {
-        found = false;
-        for (Op *op : queue_) {
-            if (op->background)
-                continue;
+    // check() changes the queue, and one that must come to an end stays in it.
+    for (size_t i = 0; i < queue_.size();) {
+        Op *op = queue_[i];
+        if (!op->background) {
             op->fail(code, why);
             check(*op);
-            found = true;
-            break;
         }
+        i = i < queue_.size() && queue_[i] == op ? i + 1 : 0;
     }
     for (Slot &slot : slots_)
         if (slot.id != 0 && !slot.op->background)

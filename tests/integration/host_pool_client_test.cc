@@ -39,6 +39,14 @@ MarudOptions options() {
     made.config = config();
     return made;
 }
+EngineOptions engine(const Marud &marud, const std::string &name, uint64_t pool_bytes = 8 << 20) {
+    EngineOptions made;
+    made.socket = marud.socket();
+    made.engine = name;
+    made.pool_bytes = pool_bytes;
+    return made;
+}
+
 maru_digest digest_of(uint32_t number) {
     maru_digest digest{};
     std::memcpy(digest.bytes, &number, sizeof number);
@@ -225,6 +233,60 @@ TEST(HostPoolClient, CloseReturnsWhileASegmentIsNotConfirmed) {
     EXPECT_EQ(owner.fill(), -ENOSPC);
     ASSERT_TRUE(eventually([&] { return asked > 0; }));
     owner.give_back();
+    owner.close();
+}
+
+TEST(HostPoolClient, ARestartWhileAPoolIsLeftKeepsWhatIsInIt) {
+    Marud marud(options());
+    marud.start();
+    SocketProxy proxy(marud.socket());
+    std::atomic<int> left{0};
+    proxy.set_rule([&](const Message &message) {
+        const auto *close = message.asks<wire::ClosePoolRequest>();
+        if (!close || close->phase != wire::ClosePhase::Leave || left++ > 0)
+            return SocketProxy::pass();
+        return SocketProxy::drop();
+    });
+    Client owner(proxy.path(), "owner", 4 << 20);
+    for (uint32_t number = 0; number < 2 * kPerSegment; ++number)
+        ASSERT_EQ(owner.store(number), 0) << number;
+    std::thread restarter([&] {
+        if (eventually([&] { return left > 0; }))
+            marud.restart();
+    });
+    owner.close();
+    restarter.join();
+    EXPECT_EQ(left, 2);
+    EngineProcess next(engine(marud, "next"));
+    EXPECT_EQ(next.tell("hits 20"), "hits 20") << marud.log();
+    EXPECT_EQ(next.tell("load 20"), "loaded 20 wrong 0");
+}
+
+TEST(HostPoolClient, AClientThatClosesWhileMarudIsAwayLeavesItsObjects) {
+    Marud marud(options());
+    marud.start();
+    Client owner(marud.socket(), "owner", 4 << 20);
+    for (uint32_t number = 0; number < kPerSegment; ++number)
+        ASSERT_EQ(owner.store(number), 0) << number;
+    marud.kill();
+    ASSERT_TRUE(eventually([&] { return owner.client_info().state != MARU_STATE_ATTACHED; }));
+    std::thread starter([&] {
+        ::usleep(300'000);
+        marud.start();
+    });
+    owner.close();
+    starter.join();
+    EngineProcess next(engine(marud, "next"));
+    EXPECT_EQ(next.tell("hits 10"), "hits 10") << marud.log();
+    EXPECT_EQ(next.tell("load 10"), "loaded 10 wrong 0");
+}
+
+TEST(HostPoolClient, CloseDoesNotWaitForeverForAMarudThatIsAway) {
+    Marud marud(options());
+    marud.start();
+    Client owner(marud.socket(), "owner", 4 << 20, 500);
+    ASSERT_EQ(owner.store(0), 0);
+    marud.kill();
     owner.close();
 }
 

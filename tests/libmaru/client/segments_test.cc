@@ -92,6 +92,31 @@ TEST(Segments, AreNotWaitedForForeverInTheBackground) {
     EXPECT_EQ(maru_pool_wait_populated(pool, 20'000), -EDQUOT);
 }
 
+TEST(Segments, OfAClosedClientAreWaitedForByNobody) {
+    for (const bool away : {false, true}) {
+        SCOPED_TRACE(away ? "marud is away" : "marud is silent");
+        FakeMarud marud;
+        Worker worker(marud.path(), 600'000, 0);
+        marud.set_hook([](const wire::Request &request, int) {
+            const auto *mapped = std::get_if<wire::SegmentMappedRequest>(&request.body);
+            return mapped && mapped->segment == 1 ? Act::Silent : Act::Normal;
+        });
+        maru_pool *pool = nullptr;
+        ASSERT_EQ(open_pool(worker, 4 << 20, &pool), 0) << maru_last_error();
+        ASSERT_TRUE(eventually([&] { return marud.count("segment_mapped") >= 2; }));
+        marud.set_hook(
+            [away](const wire::Request &, int) { return away ? Act::CloseBefore : Act::Silent; });
+        if (away) {
+            marud.drop_connections();
+            ASSERT_TRUE(
+                eventually([&] { return worker.client_info().state != MARU_STATE_ATTACHED; }));
+        }
+        ASSERT_EQ(maru_client_set_timeout(worker.client, 300), 0);  // of the calls that follow
+        returns([&] { EXPECT_EQ(maru_client_close(worker.client), 0) << maru_last_error(); });
+        worker.client = nullptr;
+    }
+}
+
 TEST(Segments, AreConfirmedWhenTheFirstAnswerIsLost) {
     FakeMarud marud;
     Worker worker(marud.path(), 300, 0);
@@ -105,6 +130,25 @@ TEST(Segments, AreConfirmedWhenTheFirstAnswerIsLost) {
     ASSERT_EQ(open_pool(worker, 4 << 20, &pool), 0) << maru_last_error();
     EXPECT_EQ(maru_pool_wait_populated(pool, 20'000), 0) << maru_last_error();
     EXPECT_EQ(marud.connections(), 1);
+}
+
+// The request that opens a pool must come to an end without its caller; who fails everything that
+// waits must not wait for it.
+TEST(Segments, FencingEndsACallThatOpensAPool) {
+    FakeMarud marud;
+    Worker worker(marud.path(), 1000, 0);
+    marud.set_hook([&](const wire::Request &request, int) {
+        if (std::holds_alternative<wire::OpenPoolRequest>(request.body))
+            return Act::CloseBefore;
+        if (!std::holds_alternative<wire::AttachRequest>(request.body))
+            return Act::Normal;
+        marud.send(request.id, wire::StatusOnly{Status::Fenced, "another worker has it", 0});
+        return Act::Answered;
+    });
+    maru_pool *pool = nullptr;
+    returns([&] { EXPECT_LT(open_pool(worker, 1 << 20, &pool), 0); });
+    returns([&] { EXPECT_EQ(maru_client_close(worker.client), 0) << maru_last_error(); });
+    worker.client = nullptr;
 }
 
 }  // namespace
