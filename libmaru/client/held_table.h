@@ -34,6 +34,7 @@ struct Held {
     bool release_queued = false;
     bool ack_queued = false;
     bool sweep_queued = false;
+    bool keep_pages = false;   // marud has it all the same, for others: not to be used again
     uint32_t leases = 0;       // held by this process now
     uint32_t told_leases = 0;  // that marud counts, once all sent messages have arrived
     Namespace *ns = nullptr;

@@ -256,6 +256,10 @@ Restore::Result Restore::republish() {
                                    return false;
                                for (size_t i = 0; i < slots.size(); ++i) {
                                    if (reply->statuses[i] != Status::Ok) {
+                                       // Shared memory marud knows by its own record, and
+                                       // takes back by itself when others have read it.
+                                       Held &entry = table[slots[i]];
+                                       entry.keep_pages = entry.pool && entry.pool->shared();
                                        session_.orphan(slots[i]);
                                        continue;
                                    }

@@ -77,6 +77,12 @@ void returns(const std::function<void()> &call) {
     caller.join();
 }
 
+std::string told_until(EngineProcess &who, const std::string &line, const std::string &wanted) {
+    std::string answer;
+    (void)eventually([&] { return (answer = who.tell(line)) == wanted || answer == "gone"; });
+    return answer;
+}
+
 class Client {
   public:
     Client(const std::string &socket, const char *name, uint64_t pool_bytes,
@@ -288,6 +294,74 @@ TEST(HostPoolClient, CloseDoesNotWaitForeverForAMarudThatIsAway) {
     ASSERT_EQ(owner.store(0), 0);
     marud.kill();
     owner.close();
+}
+
+// ---- after a restart -----------------------------------------------------------------------------
+
+// marud refuses the owner's own leases, and keeps the object for another reader.
+TEST(HostPoolClient, PagesThatMarudKeepsForOthersAreNotUsedAgain) {
+    Marud marud(options());
+    marud.start();
+    EngineProcess owner(engine(marud, "owner", kSegment));
+    ASSERT_EQ(owner.tell("store 0 10"), "stored 10 present 0 refused 0 -");
+    ASSERT_EQ(owner.tell("hold 0"), "held");
+    ASSERT_EQ(owner.tell("hold 0"), "held");
+    EngineOptions without = engine(marud, "reader");
+    without.pool = false;
+    EngineProcess reader(without);
+    ASSERT_EQ(reader.tell("hold 0"), "held");
+    marud.set_config(config("[sessions]\nleases_per_session = 1\n"));
+    marud.restart();
+    ASSERT_EQ(told_until(reader, "hits 10", "hits 9"), "hits 9") << marud.log();
+    EXPECT_EQ(owner.tell("check"), "right");
+    EXPECT_EQ(owner.tell("drop"), "dropped");
+    EXPECT_EQ(owner.tell("store 100 1"), "stored 0 present 0 refused 1 ENOSPC");
+    EXPECT_EQ(reader.tell("check"), "right");
+    EXPECT_EQ(reader.tell("drop"), "dropped");
+    EXPECT_EQ(owner.tell("hits 10"), "hits 9");
+}
+
+// In a place in which marud does not know a lease another file may stand.
+TEST(HostPoolClient, AViewOfWhatMarudDoesNotKnowIsNotUsedForAnythingNew) {
+    Marud marud(options());
+    marud.start();
+    EngineProcess owner(engine(marud, "owner"));
+    ASSERT_EQ(owner.tell("store 0 4"), "stored 4 present 0 refused 0 -");
+    SocketProxy proxy(marud.socket());
+    std::atomic<int> views{0};
+    std::atomic<uint64_t> republish{0};
+    proxy.set_rule([&](const Message &message) {
+        if (message.answers<wire::ViewReply>())
+            ++views;
+        if (message.asks<wire::RepublishRequest>())
+            republish = message.request->id;
+        if (!message.answers<wire::ItemStatusReply>() || message.reply()->id != republish)
+            return SocketProxy::pass();
+        const Status unknown = Status::NotFound;
+        const wire::Id none = 0;
+        return SocketProxy::replace({republish, wire::ItemStatusReply{{&unknown, 1}, {&none, 1}}});
+    });
+    Client reader(proxy.path(), "reader", 0);
+    maru_lease *first = nullptr, *second = nullptr, *third = nullptr;
+    ASSERT_EQ(reader.acquire(0, &first), 1) << reader.text;
+    ASSERT_EQ(reader.acquire(1, &second), 1) << reader.text;
+    EXPECT_EQ(views, 1);
+    ASSERT_EQ(maru_lease_release(&second, 1), 0);
+    marud.restart();
+    ASSERT_TRUE(eventually([&] { return reader.client_info().reconnects > 0; }));
+    ASSERT_EQ(told_until(owner, "hits 4", "hits 4"), "hits 4") << marud.log();
+    ASSERT_EQ(reader.acquire(1, &second), 1) << reader.text;
+    EXPECT_EQ(views, 2);
+    ASSERT_EQ(reader.acquire(2, &third), 1) << reader.text;
+    EXPECT_EQ(views, 2);
+    EXPECT_NE(static_cast<const char *>(maru_lease_data(second)) -
+                  static_cast<const char *>(maru_lease_data(first)),
+              static_cast<ptrdiff_t>(kBytes));
+    EXPECT_TRUE(Client::right(first, 0));
+    EXPECT_TRUE(Client::right(second, 1));
+    EXPECT_TRUE(Client::right(third, 2));
+    for (maru_lease *lease : {first, second, third})
+        EXPECT_EQ(maru_lease_release(&lease, 1), 0);
 }
 
 }  // namespace
