@@ -93,13 +93,13 @@ class AcquireOp final : public BatchOp {
     bool on_reply(const Part &part, const wire::ReplyBody &body, std::vector<UniqueFd> &fds,
                   bool fds_lost) override;
     void on_detach(int code) override;
-    void recycle() override { session_.acquires.idle.push_back(this); }
+    void recycle() override;
     uint32_t window() const override { return prefix_only_ ? 2 : 8; }
     bool settled() const override { return views_wanted_ == 0; }
     Outcome complete() override;
 
-    // From MapOp: the object at `index` can be read now, or never will be.
-    void view_ready(uint32_t index, bool ready);
+    // From MapOp: the object at `index` can be read now, or never will be. `why`: it is there.
+    void view_ready(uint32_t index, bool ready, const Error &why);
 
   private:
     uint32_t checked(const wire::AcquireResult &result) const;
@@ -113,6 +113,8 @@ class AcquireOp final : public BatchOp {
     void **ret_leases_ = nullptr;
     std::vector<uint32_t> taken_;  // per object: slot in HeldTable, or none
     uint32_t views_wanted_ = 0;    // objects whose segment is not mapped yet
+    Error view_failed_;            // the first that could not be mapped
+    uint32_t expected_ = 0;        // counted in Session::acquiring
 };
 
 class CommitOp final : public BatchOp {

@@ -1,11 +1,27 @@
 #include "libmaru/client/map_op.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <new>
 
 #include "libmaru/client/batch_ops.h"
 #include "libmaru/client/session.h"
+#include "libmaru/client/status.h"
 
 namespace maru::client {
+
+using wire::Status;
+
+namespace {
+
+// A refusal that says only that the object is not to be had any more.
+bool is_miss(Status status) {
+    return status == Status::NotFound || status == Status::Unavailable ||
+           status == Status::InvalidArgument || status == Status::StaleGeneration ||
+           status == Status::StaleEpoch;
+}
+
+}  // namespace
 
 bool MapOp::use_view(uint32_t held) {
     Held &entry = session_.held()[held];
@@ -32,13 +48,13 @@ void MapOp::forget(const AcquireOp &op) {
 void MapOp::fail_all() {
     while (!waiting_.empty()) {
         const Waiting waiting = waiting_.front();
-        waiting_.pop_front();
-        settle(waiting, false);
+        waiting_.erase(waiting_.begin());
+        settle(waiting, false, {});
     }
 }
 
-void MapOp::settle(const Waiting &waiting, bool ready) {
-    waiting.op->view_ready(waiting.index, ready);
+void MapOp::settle(const Waiting &waiting, bool ready, const Error &why) {
+    waiting.op->view_ready(waiting.index, ready, why);
     session_.transport().check(*waiting.op);
 }
 
@@ -49,31 +65,51 @@ void MapOp::next(wire::RequestBody &body, Part &) {
     body = wire::MapSegmentRequest{{entry.replica, entry.run.generation}};
 }
 
+Result<void> MapOp::map(const wire::ViewReply &view, std::vector<UniqueFd> &fds) {
+    if (fds.empty())
+        return Error{EMFILE,
+                     "the descriptor of a segment could not be received; raise RLIMIT_NOFILE"};
+    UniqueFd fd = std::move(fds.front());
+    fds.erase(fds.begin());
+    try {
+        if (auto mapped = session_.views().map(view, std::move(fd)); !mapped)
+            return mapped.error();
+    } catch (const std::bad_alloc &) {
+        return Error{ENOMEM, "no memory to keep a view of a segment"};
+    }
+    session_.transport().wake();  // the I/O thread populates it
+    return {};
+}
+
 bool MapOp::on_reply(const Part &, const wire::ReplyBody &body, std::vector<UniqueFd> &fds, bool) {
     sent_ = false;
     const auto *view = std::get_if<wire::ViewReply>(&body);
-    const bool refused = std::holds_alternative<wire::StatusOnly>(body);
-    if (!view && !refused)
+    const auto *refusal = std::get_if<wire::StatusOnly>(&body);
+    if (!view && !refusal)
         return false;
-    bool mapped = false;
-    if (view && !fds.empty()) {
-        mapped = static_cast<bool>(session_.views().map(*view, std::move(fds.front())));
-        fds.erase(fds.begin());
-        session_.transport().wake();  // the I/O thread populates it
+    Error why;
+    if (view) {
+        if (auto mapped = map(*view, fds); !mapped)
+            why = mapped.error();
+    } else if (!is_miss(refusal->status)) {
+        why = Error{errno_of(refusal->status), std::string(refusal->message)};
     }
-    // Everybody in it is served; whoever it was asked for is not served again.
+    // Everybody in it is served, or will not be; whoever it was asked for is not served again.
     for (size_t i = 0; i < waiting_.size();) {
         const Waiting waiting = waiting_[i];
         const Held &entry = session_.held()[waiting.held];
         const bool same = entry.state == HeldState::Foreign && entry.leases > 0 &&
                           entry.run.generation == waiting.generation;
-        const bool ready = same && mapped && use_view(waiting.held);
-        if (!ready && same && waiting.held != asked_held_) {
+        const bool inside = view && entry.pool_id == view->pool &&
+                            entry.run.offset >= view->offset &&
+                            entry.run.offset - view->offset < view->bytes;
+        const bool ready = same && inside && why.code == 0 && use_view(waiting.held);
+        if (!ready && same && waiting.held != asked_held_ && !(inside && why.code != 0)) {
             ++i;
             continue;
         }
         waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-        settle(waiting, ready);
+        settle(waiting, ready, why);
         i = 0;  // settling may change the list
     }
     kick();

@@ -2,10 +2,11 @@
 //
 // Part of an acquire that meets a segment for the first time: the lease is there already, and is
 // what marud is asked by. After a lost connection it asks again, by the lease's name of then. An
-// acquire that gives up meanwhile is forgotten; the view is kept for the next one.
+// acquire that gives up meanwhile is forgotten; the view is kept for the next one. A lease that marud
+// does not know any more is a miss; memory that is there and cannot be mapped here is an error.
 #pragma once
 
-#include <deque>
+#include <vector>
 
 #include "libmaru/client/background_ops.h"
 
@@ -16,6 +17,8 @@ class AcquireOp;
 class MapOp final : public BackgroundOp {
   public:
     using BackgroundOp::BackgroundOp;
+    // So that want() cannot fail, for so many objects that are being acquired.
+    void reserve(size_t objects) { waiting_.reserve(objects); }
     // True: readable now. False: op.view_ready(index) follows, from another reply.
     bool want(uint32_t held, AcquireOp &op, uint32_t index);
     void forget(const AcquireOp &op);
@@ -35,9 +38,10 @@ class MapOp final : public BackgroundOp {
         uint32_t index;
     };
     bool use_view(uint32_t held);
-    void settle(const Waiting &waiting, bool ready);
+    void settle(const Waiting &waiting, bool ready, const Error &why);
+    Result<void> map(const wire::ViewReply &view, std::vector<UniqueFd> &fds);
 
-    std::deque<Waiting> waiting_;
+    std::vector<Waiting> waiting_;
     bool sent_ = false;
     uint32_t asked_held_ = 0;
 };

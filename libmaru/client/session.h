@@ -175,7 +175,8 @@ class Session final : public Transport::Listener {
     Idle<CommitOp> commits;
     Idle<RetireOp> retires;
 
-    uint32_t queues = 0;  // open ones
+    uint32_t queues = 0;     // open ones
+    uint64_t acquiring = 0;  // objects of acquires that are not answered; space is kept for them
     const uint64_t fork_mark;
 
   private:

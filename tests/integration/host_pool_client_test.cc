@@ -364,5 +364,42 @@ TEST(HostPoolClient, AViewOfWhatMarudDoesNotKnowIsNotUsedForAnythingNew) {
         EXPECT_EQ(maru_lease_release(&lease, 1), 0);
 }
 
+// ---- views ---------------------------------------------------------------------------------------
+
+TEST(HostPoolClient, AViewThatCannotBeReceivedIsAnErrorAndNotAMiss) {
+    Marud marud(options());
+    marud.start();
+    EngineProcess owner(engine(marud, "owner"));
+    ASSERT_EQ(owner.tell("store 0 4"), "stored 4 present 0 refused 0 -");
+    SocketProxy proxy(marud.socket());
+    std::atomic<int> views{0};
+    proxy.set_rule([&](const Message &message) {
+        if (!message.answers<wire::ViewReply>())
+            return SocketProxy::pass();
+        ++views;
+        return SocketProxy::without_descriptors();
+    });
+    Client reader(proxy.path(), "reader", 0);
+    maru_lease *leases[4] = {};
+    maru_digest digests[4];
+    for (uint32_t i = 0; i < 4; ++i)
+        digests[i] = digest_of(i);
+    EXPECT_EQ(maru_acquire(reader.ns, digests, 4, nullptr, 0, leases), -EMFILE);
+    EXPECT_NE(std::string(maru_last_error()).find("RLIMIT_NOFILE"), std::string::npos)
+        << maru_last_error();
+    EXPECT_EQ(views, 1);  // one answer for all that lie in it
+    for (const maru_lease *lease : leases)
+        EXPECT_EQ(lease, nullptr);
+    EXPECT_EQ(reader.client_info().leases, 0u);
+    proxy.set_rule(nullptr);
+    // What marud does not have is a miss still, and what it has is read.
+    EXPECT_EQ(maru_acquire(reader.ns, digests, 4, nullptr, 0, leases), 4) << maru_last_error();
+    for (uint32_t i = 0; i < 4; ++i)
+        EXPECT_TRUE(Client::right(leases[i], i));
+    EXPECT_EQ(maru_lease_release(leases, 4), 0);
+    maru_lease *none = nullptr;
+    EXPECT_EQ(reader.acquire(99, &none), 0) << reader.text;
+}
+
 }  // namespace
 }  // namespace maru::test
