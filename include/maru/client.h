@@ -74,8 +74,10 @@ int maru_client_open(const struct maru_client_options *options, maru_client **re
  * maru_client_close() - end the session and free the client
  * @client: NULL is allowed and does nothing
  *
- * Closes what is still open, pools included, in a drained way. Fails, with nothing changed, while
- * leases, reservations, completion queues or exported views live: end those first.
+ * Closes what is still open. Pools of MARU_SCOPE_WORKER end; what was committed into pools of
+ * MARU_SCOPE_HOST stays with marud, as a hit for others. A marud that is being restarted is waited
+ * for with these, up to timeout_ms. Fails, with nothing changed, while leases, reservations,
+ * completion queues or exported views live: end those first.
  * Thread safety: no other call on this client may be running or follow.
  * Blocking:      up to timeout_ms for marud's answer; marud away is not an error.
  * Return: 0 and @client is gone; -EBUSY with what holds it; -EOWNERDEAD in a forked child, which

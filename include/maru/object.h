@@ -88,7 +88,8 @@ typedef struct maru_lease maru_lease;
  * Thread safety: any thread.
  * Blocking:      one round trip per 1024 objects, pipelined.
  * Return: the number of chunks acquired; -EINVAL; -EDQUOT too many leases; -EACCES for a scheduler;
- *         -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD. On failure nothing is held.
+ *         -EMFILE or -ENOMEM none of them, because the memory of others that is there could not be
+ *         mapped here; -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD. On failure nothing is held.
  * Since: 0.1
  */
 int64_t maru_acquire(maru_namespace *ns, const maru_digest *digests, size_t count,

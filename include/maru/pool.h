@@ -11,8 +11,9 @@
  * process can write it. When this process has ended (however it ended, and also after
  * maru_client_close()) marud keeps what was committed, segment by segment, and it stays a hit for
  * the next engine. A kept segment never changes; its memory comes back as a whole, when all of it
- * is retired ("maructl retire") and no reader is left. Its memory is granted as it is needed: a
- * reservation fails with -ENOSPC or -EDQUOT while there is no room, and the hits stay.
+ * is retired ("maructl retire") and no reader is left. Its memory is granted as it is needed: while
+ * a segment is refused, for want of room or because marud is draining, a reservation fails with
+ * -ENOSPC, and the hits stay.
  */
 #ifndef MARU_POOL_H
 #define MARU_POOL_H
@@ -75,7 +76,8 @@ struct maru_pool_info {
     uint64_t backing_page_bytes;    /* what the kernel really gave: 4096 or 2097152 */
     int32_t numa_node;              /* -1: unbound */
     uint32_t populating;            /* 1: the background population still runs */
-    int32_t populate_result;        /* 0, or the negative errno that keeps the pool smaller */
+    int32_t populate_result; /* 0, or the negative errno that keeps the pool smaller; of scope
+                                       host perhaps for a while only */
     uint32_t segment_count;
     uint32_t scope; /* MARU_SCOPE_* */
     uint32_t reserved_0;
@@ -87,8 +89,9 @@ struct maru_pool_info {
  *
  * Returns before the memory is populated unless options->wait_populated is set; reservations are
  * admitted as segments become ready, in 16 MiB steps of background work. A pool of MARU_SCOPE_HOST
- * begins with one segment, or none if there is no room for it, and asks for the next when it is
- * half full; populated means here: as much as it has asked for.
+ * begins with one segment, or none if there is no room for it, and asks for the next when less than
+ * half a segment is free; populated means here: as much as it has asked for. A segment that is refused
+ * is asked for again as long as somebody reserves, at most once a second.
  * Thread safety: any thread.
  * Blocking:      one round trip; plus population with wait_populated. While memory of an engine that
  *                has ended is still being proven free, -EDQUOT and -ENOSPC are asked again about,
@@ -140,8 +143,8 @@ int maru_pool_info(maru_pool *pool, struct maru_pool_info *info);
  * @timeout_ms: 0 asks only
  *
  * Thread safety: any thread. Blocking: up to @timeout_ms.
- * Return: 0 all of it; -ETIMEDOUT; -ENOMEM the pool stays smaller (info has the size); -EINVAL;
- *         -EOWNERDEAD.
+ * Return: 0 all of it; -ETIMEDOUT; -ENOMEM the pool stays smaller (info has the size); of scope host
+ *         also what populate_result says of a segment that is refused; -EINVAL; -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_pool_wait_populated(maru_pool *pool, uint32_t timeout_ms);
@@ -164,7 +167,8 @@ typedef struct maru_reservation {
  * an aligned run is free; other lengths are packed, since alignment would leave holes.
  * Thread safety: any thread.
  * Blocking:      never. No message.
- * Return: 0; -EINVAL; -ENOSPC full now (keep your hits, skip this admission); -EOWNERDEAD.
+ * Return: 0; -EINVAL; -ENOSPC full now, also for want of a segment of a pool of scope host (keep your
+ *         hits, skip this admission; maru_pool_info() has the errno of the refusal); -EOWNERDEAD.
  * Since: 0.1
  */
 int maru_reserve(maru_pool *pool, uint64_t length, size_t count,

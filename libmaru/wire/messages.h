@@ -262,19 +262,20 @@ struct ReleaseRequest {
 };
 // A descriptor of the segment that a lease of this session lies in, for mapping it to read only. The
 // lease is named and not the segment: who holds none has nothing to map. NotFound: no such lease;
-// FdLimit. Workers only. From now on SegmentGone events are sent to this session.
+// InvalidArgument: it is on the session's own private pool; Unavailable: marud has no descriptor of
+// that segment now; FdLimit. Workers only. From now on SegmentGone events are sent to this session.
 struct MapSegmentRequest {
     ReplicaName lease;
 };
 // Of one's own replicas. Per item: Ok, no reader: free the pages, then ReclaimAck; Pending, readers
-// left: Reclaim follows; Denied; NotFound; StaleGeneration; StaleEpoch. Again for a retiring one:
-// same.
+// left, or of scope Host after a restart readers that are not back yet: Reclaim follows; Denied;
+// NotFound; StaleGeneration; StaleEpoch. Again for a retiring one: same.
 struct RetireRequest {
     std::span<const ReplicaName> items;
 };
 // These pages are free for reuse by their owner; marud may see them committed again from now on.
-// Sent after Retire = Ok or a Reclaim event. Per item: Ok; Busy, readers left; InvalidArgument, not
-// retired; Denied; NotFound; StaleGeneration (acknowledged before); StaleEpoch. A Reclaim event for
+// Sent after Retire = Ok or a Reclaim event. Per item: Ok; Busy, readers left or not back yet (as
+// for Retire), and Reclaim comes again; InvalidArgument, not retired; Denied; NotFound; StaleGeneration (acknowledged before); StaleEpoch. A Reclaim event for
 // a replica that was acknowledged before (the acknowledgement was lost) is acknowledged again.
 struct ReclaimAckRequest {
     std::span<const ReplicaName> items;
