@@ -163,6 +163,21 @@ bool Service::Impl::manifest_fits(const Call &call, size_t keys, const wire::Man
     return true;
 }
 
+const Session *Service::Impl::engine_worker(const Session &session) const {
+    const Session *holder = sessions.at(engines.holder(session.uid, session.engine));
+    return holder && holder->state == SessionState::Attached ? holder : nullptr;
+}
+
+void Service::Impl::on(Call &call, const wire::EngineWorkerRequest &) {
+    wire::EngineWorkerReply answer;
+    if (const Session *worker = engine_worker(*call.session())) {
+        answer.session = worker->id;
+        if (!worker->described.empty())
+            answer.namespace_text = directory.namespace_text(worker->described.back());
+    }
+    reply(call, answer);
+}
+
 void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
     Session &session = *call.session();
     if (request.keys.size() > wire::kMaxProbeKeys) {
@@ -178,12 +193,7 @@ void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
         return;
     std::span<uint8_t> bits = std::span(bitmap).first((request.keys.size() + 7) / 8);
     tally.probe_keys += request.keys.size();
-    const Session *reader = &session;
-    if (!session.worker()) {
-        reader = sessions.at(engines.holder(session.uid, session.engine));
-        if (reader && reader->state != SessionState::Attached)
-            reader = nullptr;
-    }
+    const Session *reader = session.worker() ? &session : engine_worker(session);
     // A scheduler that knows its worker is not told what another one could read.
     if (!reader || (request.worker && request.worker != reader->id)) {
         std::fill(bits.begin(), bits.end(), uint8_t{0});

@@ -72,6 +72,7 @@ MARU_RULE(Drain, Need::Hello, false, Names::Nothing);
 MARU_RULE(Reload, Need::Hello, false, Names::Nothing);
 MARU_RULE(MapSegment, Need::Session, true, Names::Replica);
 MARU_RULE(RetireSegment, Need::Hello, false, Names::Pool);
+MARU_RULE(EngineWorker, Need::Session, false, Names::Nothing);
 
 #undef MARU_RULE
 

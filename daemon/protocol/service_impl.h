@@ -249,6 +249,9 @@ struct Service::Impl {
     void on(Call &call, const wire::CommitRequest &request);
     void on(Call &call, const wire::ResolveRequest &request);
     void on(Call &call, const wire::ProbeRequest &request);
+    void on(Call &call, const wire::EngineWorkerRequest &request);
+    // Whom probes of a scheduler are answered for; nullptr: nobody is attached.
+    const Session *engine_worker(const Session &session) const;
     void on(Call &call, const wire::AcquireRequest &request);
     void on(Call &call, const wire::ReleaseRequest &request);
     void on(Call &call, const wire::RetireRequest &request);

@@ -53,7 +53,7 @@ struct Session {
     // What Describe said; format empty: not yet.
     uint64_t object_bytes = 0;
     std::string format;
-    std::vector<NamespaceIndex> described;
+    std::vector<NamespaceIndex> described;  // in order of the first time
     bool has_described(NamespaceIndex ns) const;
 
     // RETIRING without readers, told to the owner or to be told, not acknowledged yet.

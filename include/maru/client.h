@@ -127,6 +127,25 @@ int maru_client_set_timeout(maru_client *client, uint32_t timeout_ms);
  */
 int maru_client_bind(maru_client *client, uint64_t session);
 
+#define MARU_NAMESPACE_MAX 16384 /* bytes of a namespace's text, without the 0 that ends it */
+
+/**
+ * maru_client_worker() - the worker of this client's engine, and its namespace
+ * @ret_session: maru_client_info.session of the engine's attached worker; set on success only
+ * @ret_text:    full text of the namespace that it described last; empty: none yet; set on success
+ *               only
+ * @size:        of @ret_text in bytes, more than MARU_NAMESPACE_MAX
+ *
+ * For a scheduler that nobody has told what to open and bind. The answer is of this moment: another
+ * worker may have the engine a moment later.
+ * Thread safety: any thread.
+ * Blocking:      one round trip to marud, plus up to timeout_ms.
+ * Return: 0; -ENOENT no worker is attached; -EINVAL; -EOPNOTSUPP marud lacks engine_worker_v1;
+ *         -ENOTCONN; -ETIMEDOUT; -EOWNERDEAD.
+ * Since: 0.1
+ */
+int maru_client_worker(maru_client *client, uint64_t *ret_session, char *ret_text, size_t size);
+
 /**
  * maru_client_has_capability() - does this marud have a capability?
  * @name: for example "cpu_storage_v1"

@@ -135,6 +135,30 @@ int maru_client_bind(maru_client *client, uint64_t session) {
     });
 }
 
+static_assert(MARU_NAMESPACE_MAX == wire::kMaxNamespaceBytes);
+
+int maru_client_worker(maru_client *client, uint64_t *ret_session, char *ret_text, size_t size) {
+    return abi_guard([&]() -> int {
+        if (int bad = check(client, "client"))
+            return bad;
+        if (!ret_session || !ret_text)
+            return fail(EINVAL, ret_session ? "ret_text: must not be NULL"
+                                            : "ret_session: must not be NULL");
+        if (size <= MARU_NAMESPACE_MAX)
+            return fail(EINVAL, "size: is " + std::to_string(size) + ", must be more than " +
+                                    std::to_string(MARU_NAMESPACE_MAX));
+        auto worker = inside(client)->engine_worker();
+        if (!worker)
+            return fail(worker.error());
+        if (worker->session == 0)
+            return fail(ENOENT,
+                        "engine '" + inside(client)->options().engine + "' has no attached worker");
+        *ret_session = worker->session;
+        ret_text[worker->namespace_text.copy(ret_text, MARU_NAMESPACE_MAX)] = '\0';
+        return 0;
+    });
+}
+
 int maru_client_has_capability(maru_client *client, const char *name) {
     return abi_guard([&]() -> int {
         if (int bad = check(client, "client"))

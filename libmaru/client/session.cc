@@ -430,6 +430,24 @@ Outcome Session::describe(Namespace &ns, uint64_t object_bytes, std::string_view
     return {};
 }
 
+Result<Session::EngineWorker> Session::engine_worker() {
+    EngineWorker worker;
+    auto guard = lock();
+    auto result = call(
+        guard, [](wire::RequestBody &body) { body = wire::EngineWorkerRequest{}; },
+        [&](const wire::ReplyBody &body, std::vector<UniqueFd> &, bool) {
+            const auto *reply = std::get_if<wire::EngineWorkerReply>(&body);
+            if (!reply)
+                return false;
+            worker = {reply->session, std::string(reply->namespace_text)};
+            return true;
+        },
+        call_deadline());
+    if (result.code != 0)
+        return Error{result.code, "worker of the engine: " + result.message};
+    return worker;
+}
+
 bool Session::has_capability(std::string_view name) {
     auto guard = lock();
     return std::find(capabilities_.begin(), capabilities_.end(), name) != capabilities_.end();

@@ -74,6 +74,12 @@ class Session final : public Transport::Listener {
     Result<Namespace *> open_namespace(std::string_view text);
     Outcome describe(Namespace &ns, uint64_t object_bytes, std::string_view format);
     bool has_capability(std::string_view name);
+    // The attached worker of this session's engine.
+    struct EngineWorker {
+        wire::Id session = 0;        // 0: there is none
+        std::string namespace_text;  // empty: it has described none yet
+    };
+    Result<EngineWorker> engine_worker();
     struct Info {
         SessionState state = SessionState::Disconnected;
         uint32_t epoch = 0;

@@ -18,12 +18,15 @@ inline constexpr std::string_view kCpuStorage = "cpu_storage_v1";
 inline constexpr std::string_view kMixedStorage = "mixed_storage_v1";
 inline constexpr std::string_view kSharedStorage = "shared_storage_v1";
 inline constexpr std::string_view kL2Storage = "l2_storage_v1";
+inline constexpr std::string_view kEngineWorker = "engine_worker_v1";
 
 inline constexpr Capability kCapabilities[] = {
     {kCpuStorage, "private CPU pools: commit, probe, acquire, retire", true},
     {kMixedStorage, "private CPU pools with CXL pools behind them", false},
     {kSharedStorage, "CPU pools for all sessions of a uid, which outlive their worker", true},
     {kL2Storage, "objects on SSD, promoted into an L1 pool on demand", false},
+    {kEngineWorker, "a scheduler may ask which worker its engine has, and of which namespace",
+     true},
 };
 
 constexpr const Capability *find_capability(std::string_view name) {

@@ -320,6 +320,13 @@ bool decode_reply_body(FieldReader &f, schema::Reply::Body::Reader in, ReplyBody
                                               view.getBytes(), view.getHuge()});
             return true;
         }
+        case Body::ENGINE_WORKER: {
+            const auto worker = in.getEngineWorker();
+            auto &reply = ret->emplace<EngineWorkerReply>();
+            reply.session = worker.getSession();
+            return f.text("namespace_text", worker.getNamespaceText(), kMaxNamespaceBytes,
+                          &reply.namespace_text);
+        }
     }
     return f.fail(
         Status::Unsupported,

@@ -232,6 +232,9 @@ bool decode_request_body(FieldReader &f, schema::Message::Body::Reader in, Reque
         }
         case Body::RETIRE_SEGMENT:
             return decode_segment(in.getRetireSegment(), &ret->emplace<RetireSegmentRequest>());
+        case Body::ENGINE_WORKER:
+            ret->emplace<EngineWorkerRequest>();
+            return true;
     }
     return f.fail(
         Status::Unsupported,

@@ -269,6 +269,11 @@ struct BodyEncoder {
         to.setOffset(in.offset);
         to.setBytes(in.bytes);
     }
+    void operator()(const EngineWorkerReply &in) {
+        auto to = out.initEngineWorker();
+        to.setSession(in.session);
+        put_text(in.namespace_text, [&](unsigned n) { return to.initNamespaceText(n); });
+    }
 };
 
 }  // namespace

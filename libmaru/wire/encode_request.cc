@@ -177,6 +177,7 @@ struct BodyEncoder {
         to.setPool(in.pool);
         to.setSegment(in.segment);
     }
+    void operator()(const EngineWorkerRequest &) { out.setEngineWorker(); }
 };
 
 }  // namespace

@@ -99,6 +99,7 @@ struct Message {
     reload @32 :Void;                         # -> StatusOnly
     mapSegment @33 :MapSegment;               # -> ViewReply, with a descriptor to read through
     retireSegment @34 :SegmentRequest;        # -> CountReply; admin request
+    engineWorker @35 :Void;                   # -> EngineWorkerReply; needs a session
   }
 }
 
@@ -311,6 +312,7 @@ struct Reply {
     explain @17 :ExplainReply;
     count @18 :CountReply;
     view @19 :ViewReply;
+    engineWorker @20 :EngineWorkerReply;
   }
 }
 
@@ -396,6 +398,13 @@ struct ProbeReply {
   prefix @0 :UInt32;           # leading keys that are all readable
   bitmap @1 :Data;             # bit i, least significant first: key i is readable; at most 256 bytes
   reason @2 :ProbeReason;
+}
+
+struct EngineWorkerReply {
+  # engine_worker_v1. The attached worker of the session's uid and engine, whom a scheduler's probes are
+  # answered for.
+  session @0 :UInt64;          # 0: none attached
+  namespaceText @1 :Text;      # of the namespace that it described last; empty: none yet
 }
 
 struct ItemStatusReply {

@@ -247,6 +247,9 @@ struct ProbeRequest {
     bool stop_at_miss = false;  // only the prefix counts: bits after the first miss are 0
     Id worker = 0;  // the session that must be the one asked for, else NoWorkerAttached; 0: any
 };
+// Whom probes of this session are answered for, if it is a scheduler: the attached worker of its uid
+// and engine. engine_worker_v1.
+struct EngineWorkerRequest {};
 // One lease per Ok result, each to be released once. All objects of a key or none of them. Items
 // that would pass Limits.leases are Quota. keys x manifest.objects() at most kMaxBatchItems.
 struct AcquireRequest {
@@ -323,7 +326,7 @@ using RequestBody =
                  CommitRequest, ResolveRequest, ProbeRequest, AcquireRequest, ReleaseRequest,
                  RetireRequest, ReclaimAckRequest, UsageRequest, StatusRequest, ListRequest,
                  ExplainRequest, AdminRetireRequest, DrainRequest, ReloadRequest, MapSegmentRequest,
-                 RetireSegmentRequest>;
+                 RetireSegmentRequest, EngineWorkerRequest>;
 
 struct Request {
     uint64_t id = 0;               // chosen by the client, not 0, unique among its unanswered ones
@@ -412,6 +415,10 @@ struct ProbeReply {
     uint32_t prefix = 0;              // leading keys that are all readable
     std::span<const uint8_t> bitmap;  // bit i (LSB first): key i is readable
     ProbeReason reason = ProbeReason::None;
+};
+struct EngineWorkerReply {
+    Id session = 0;                   // 0: none is attached
+    std::string_view namespace_text;  // of the one that it described last; empty: none yet
 };
 struct AcquireReply {
     std::span<const AcquireResult> results;
@@ -522,7 +529,7 @@ struct CountReply {  // adminRetire
 using ReplyBody = std::variant<StatusOnly, HelloReply, SessionReply, AttachReply, NamespaceReply,
                                PoolReply, SegmentReply, ClosePoolReply, CommitReply, ResolveReply,
                                ProbeReply, AcquireReply, ItemStatusReply, UsageReply, StatusReply,
-                               ListReply, ExplainReply, CountReply, ViewReply>;
+                               ListReply, ExplainReply, CountReply, ViewReply, EngineWorkerReply>;
 
 // ---- events: pushed by marud, id 0 --------------------------------------------------------------
 

@@ -51,6 +51,7 @@ constexpr const char *kRequestNames[] = {
     "reload",
     "map_segment",
     "retire_segment",
+    "engine_worker",
 };
 static_assert(std::size(kRequestNames) == std::variant_size_v<RequestBody>);
 

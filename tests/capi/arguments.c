@@ -121,6 +121,8 @@ static void null_handles_are_named(void) {
     const void *source = "x";
     void *target = &schema;
     int result;
+    uint64_t session;
+    char text[MARU_NAMESPACE_MAX + 1];
     const struct maru_pool_options options = pool_options(1 << 20);
     memset(&reservation, 0, sizeof reservation);
 
@@ -129,6 +131,7 @@ static void null_handles_are_named(void) {
     assert_message("client");
     assert_int_equal(maru_client_set_timeout(NULL, 1), -EINVAL);
     assert_int_equal(maru_client_bind(NULL, 1), -EINVAL);
+    assert_int_equal(maru_client_worker(NULL, &session, text, sizeof text), -EINVAL);
     assert_int_equal(maru_client_has_capability(NULL, "x"), -EINVAL);
     assert_int_equal(maru_namespace_open(NULL, "x", &ns), -EINVAL);
     assert_int_equal(maru_client_describe(NULL, NULL, &schema), -EINVAL);

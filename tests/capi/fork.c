@@ -23,6 +23,8 @@ static int refused_everywhere(struct worker *worker, maru_queue *queue, maru_lea
     const void *source = &key;
     void *target = &key;
     int result;
+    uint64_t session;
+    char text[MARU_NAMESPACE_MAX + 1];
     const struct maru_pool_options options = pool_options(1 << 20);
     memset(&digest, 0, sizeof digest);
     memset(&key, 0, sizeof key);
@@ -38,6 +40,7 @@ static int refused_everywhere(struct worker *worker, maru_queue *queue, maru_lea
     REFUSED(2, maru_client_close(worker->client));
     REFUSED(3, maru_client_set_timeout(worker->client, 50));
     REFUSED(3, maru_client_bind(worker->client, 1));
+    REFUSED(3, maru_client_worker(worker->client, &session, text, sizeof text));
     REFUSED(3, maru_client_has_capability(worker->client, "x"));
     REFUSED(4, maru_namespace_open(worker->client, "x", &ns));
     REFUSED(5, maru_client_describe(worker->client, worker->ns, &schema));

@@ -87,6 +87,73 @@ static void a_scheduler_asks_and_holds_nothing(void) {
     assert_int_equal(maru_client_close(scheduler), 0);
 }
 
+static void a_scheduler_asks_for_the_worker_of_its_engine(void) {
+    struct worker worker;
+    struct maru_client_options options = client_options("engine");
+    struct maru_schema schema;
+    maru_client *scheduler;
+    maru_namespace *ns;
+    uint64_t session = 7;
+    char text[MARU_NAMESPACE_MAX + 1] = "untouched";
+    char *longest = malloc(MARU_NAMESPACE_MAX + 1);
+    options.role = MARU_ROLE_SCHEDULER;
+    assert_int_equal(maru_client_open(&options, &scheduler), 0);
+    assert_int_equal(maru_client_has_capability(scheduler, "engine_worker_v1"), 1);
+    assert_int_equal(maru_client_worker(scheduler, &session, text, sizeof text), -ENOENT);
+    assert_message("'engine' has no attached worker");
+    assert_true(session == 7 && strcmp(text, "untouched") == 0);
+
+    memset(&worker, 0, sizeof worker);
+    options.role = MARU_ROLE_WORKER;
+    assert_int_equal(maru_client_open(&options, &worker.client), 0);
+    assert_int_equal(maru_client_worker(scheduler, &session, text, sizeof text), 0);
+    assert_true(session == client_info_of(worker.client).session);
+    assert_true(text[0] == '\0'); /* it has described nothing yet */
+
+    memset(longest, 'x', MARU_NAMESPACE_MAX);
+    longest[MARU_NAMESPACE_MAX] = '\0';
+    memset(&schema, 0, sizeof schema);
+    schema.size = sizeof schema;
+    schema.object_bytes = OBJECT_BYTES;
+    schema.format = "test-v1";
+    assert_int_equal(maru_namespace_open(worker.client, longest, &ns), 0);
+    assert_int_equal(maru_client_describe(worker.client, ns, &schema), 0);
+    assert_int_equal(maru_client_worker(scheduler, &session, text, sizeof text), 0);
+    assert_true(strcmp(text, longest) == 0);
+    free(longest);
+
+    assert_int_equal(maru_client_worker(scheduler, NULL, text, sizeof text), -EINVAL);
+    assert_message("ret_session");
+    assert_int_equal(maru_client_worker(scheduler, &session, NULL, sizeof text), -EINVAL);
+    assert_message("ret_text");
+    assert_int_equal(maru_client_worker(scheduler, &session, text, sizeof text - 1), -EINVAL);
+    assert_message("size: is 16384");
+    assert_int_equal(maru_client_close(worker.client), 0);
+    assert_int_equal(maru_client_worker(scheduler, &session, text, sizeof text), -ENOENT);
+    assert_int_equal(maru_client_close(scheduler), 0);
+}
+
+static void who_is_the_worker_is_known_again_after_a_restart(void) {
+    struct worker worker;
+    struct maru_client_options options = client_options("engine");
+    maru_client *scheduler;
+    uint64_t before = 0, after = 0;
+    char text[MARU_NAMESPACE_MAX + 1];
+    options.role = MARU_ROLE_SCHEDULER;
+    options.timeout_ms = 300;
+    open_client(&worker, "engine", "maru-test");
+    assert_int_equal(maru_client_open(&options, &scheduler), 0);
+    assert_int_equal(maru_client_worker(scheduler, &before, text, sizeof text), 0);
+    marud_kill();
+    assert_int_equal(maru_client_worker(scheduler, &after, text, sizeof text), -ENOTCONN);
+    marud_start();
+    assert_eventually(maru_client_worker(scheduler, &after, text, sizeof text) == 0);
+    assert_true(after == before); /* a session keeps its id */
+    assert_true(strcmp(text, "maru-test") == 0);
+    assert_int_equal(maru_client_close(scheduler), 0);
+    close_worker(&worker);
+}
+
 static void a_schema_is_set_once(void) {
     struct worker worker, other;
     struct maru_schema schema;
@@ -199,6 +266,9 @@ static const struct capi_test tests[] = {
     {"AnEngineHasOneWorker", an_engine_has_one_worker, NULL},
     {"EnginesDoNotReadEachOther", engines_do_not_read_each_other, NULL},
     {"ASchedulerAsksAndHoldsNothing", a_scheduler_asks_and_holds_nothing, NULL},
+    {"ASchedulerAsksForTheWorkerOfItsEngine", a_scheduler_asks_for_the_worker_of_its_engine, NULL},
+    {"WhoIsTheWorkerIsKnownAgainAfterARestart", who_is_the_worker_is_known_again_after_a_restart,
+     NULL},
     {"ASchemaIsSetOnce", a_schema_is_set_once, NULL},
     {"ACommitNeedsASchema", a_commit_needs_a_schema, NULL},
     {"NamespacesAreToldApartByTheirText", namespaces_are_told_apart_by_their_text, NULL},

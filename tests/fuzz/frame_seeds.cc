@@ -129,8 +129,9 @@ int main(int argc, char **argv) {
             say(DescribeRequest{0, 4096, "raw"}, client) + say(OpenPoolRequest{}, client) +
             say(GrantSegmentRequest{}, client) + wish + say(SegmentMappedRequest{}, client) + wish +
             say(CommitRequest{0, 1, items}, client) + say(ProbeRequest{0, keys}, client) +
-            say(AcquireRequest{0, keys}, client) + say(RetireRequest{names}, client) +
-            say(ReleaseRequest{names}, client) + say(ReclaimAckRequest{names}, client);
+            say(EngineWorkerRequest{}, client) + say(AcquireRequest{0, keys}, client) +
+            say(RetireRequest{names}, client) + say(ReleaseRequest{names}, client) +
+            say(ReclaimAckRequest{names}, client);
         service.write(life);
         // A worker that leaves what it stored (bit 0 of the record: its pool is shared).
         if (client)

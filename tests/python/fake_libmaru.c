@@ -121,6 +121,20 @@ API int maru_client_bind(maru_client *client, uint64_t session) {
     (void)session;
     return check(client);
 }
+/* What any client of this process described last. */
+static char described[MARU_NAMESPACE_MAX + 1];
+API int maru_client_worker(maru_client *client, uint64_t *ret_session, char *ret_text,
+                           size_t size) {
+    if (check(client) < 0)
+        return -EOWNERDEAD;
+    if (size <= MARU_NAMESPACE_MAX)
+        return fail(EINVAL, "size must be more than 16384");
+    if (described[0] == '\0')
+        return fail(ENOENT, "the engine has no attached worker");
+    *ret_session = UINT64_C(0xfffffffe00000003);
+    snprintf(ret_text, size, "%s", described);
+    return 0;
+}
 API int maru_client_has_capability(maru_client *client, const char *name) {
     return check(client) < 0 ? -EOWNERDEAD : strcmp(name, "cpu_storage_v1") == 0;
 }
@@ -138,7 +152,10 @@ API int maru_client_describe(maru_client *client, maru_namespace *ns,
         return -EOWNERDEAD;
     if (schema->size != sizeof(*schema) || schema->object_bytes == 0 || ns->client != client)
         return fail(EINVAL, "object_bytes must be at least 1");
-    return strcmp(schema->format, "other") == 0 ? fail(EMEDIUMTYPE, "the format differs") : 0;
+    if (strcmp(schema->format, "other") == 0)
+        return fail(EMEDIUMTYPE, "the format differs");
+    snprintf(described, sizeof(described), "%s", ns->text);
+    return 0;
 }
 
 /* No hash: unequal inputs only have to give unequal digests. */

@@ -37,6 +37,18 @@ class DaemonTest(MaruTest):
         with self.assertRaises(maru.MaruAccess):
             asked.acquire(digests)
 
+    def test_a_scheduler_asks_who_the_worker_of_its_engine_is(self):
+        engine = unique("engine")
+        scheduler = self.client(engine, role="scheduler")
+        self.assertTrue(scheduler.has_capability("engine_worker_v1"))
+        self.assertIsNone(scheduler.worker())
+        worker = self.client(engine)
+        self.assertEqual(scheduler.worker(), (worker.info().session, ""))
+        worker.namespace("größer als ASCII").describe(4096, "raw-v1")
+        self.assertEqual(scheduler.worker(), (worker.info().session, "größer als ASCII"))
+        worker.close()
+        self.assertIsNone(scheduler.worker())
+
     def test_the_holder_of_an_engine_is_named(self):
         engine = unique("engine")
         self.client(engine)

@@ -51,6 +51,8 @@ class WideTest(MaruTest):
         pool = client.pool(GIB)
         self.assertEqual(pool.info().id, 0xFFFFFFFE00000001)
         self.assertEqual((pool.info().numa_node, pool.info().populate_result), (-1, -errno.ENOMEM))
+        client.namespace("größer").describe(4096, "raw-v1")
+        self.assertEqual(client.worker(), (0xFFFFFFFE00000003, "größer"))
 
     def test_options_above_31_bits_arrive_whole(self):
         self.client(timeout_ms=4000000000, spin_us=4000000001)

@@ -137,7 +137,7 @@ void Liar::ask_anything() {
             item.generation += pools_[0].next_generation;
         commits_.push_back(item);
     }
-    switch (random.below(23)) {
+    switch (random.below(24)) {
         case 0:
             lie(wire::ReleaseRequest{replicas_});
             break;
@@ -213,6 +213,9 @@ void Liar::ask_anything() {
                 lie(wire::MapSegmentRequest{replicas_[0]});
             else
                 lie(wire::RetireSegmentRequest{world_.some_id(), random.below(3)});
+            break;
+        case 22:
+            lie(wire::EngineWorkerRequest{});
             break;
         case 20: {
             std::vector<Memfd *> fds;

@@ -74,6 +74,8 @@ void Scheduler::act() {
     if (random.one_in(40))
         ask(wire::AcquireRequest{names_[text], digests, manifest,
                                  false});  // maps nothing: no hit for it
+    else if (random.one_in(8))
+        ask(wire::EngineWorkerRequest{});
     else
         ask(wire::ProbeRequest{names_[text], digests, manifest, random.coin()});
 }

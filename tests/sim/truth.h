@@ -151,6 +151,8 @@ class Truth {
     void replied(Session &, const Request &, const wire::CommitRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::ResolveRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::ProbeRequest &, const wire::Reply &);
+    void replied(Session &, const Request &, const wire::EngineWorkerRequest &,
+                 const wire::Reply &);
     void replied(Session &, const Request &, const wire::AcquireRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::ReleaseRequest &, const wire::Reply &);
     void replied(Session &, const Request &, const wire::RetireRequest &, const wire::Reply &);

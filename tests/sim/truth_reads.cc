@@ -86,6 +86,30 @@ void Truth::replied(Session &session, const Request &, const wire::ProbeRequest 
                  answer->prefix, leading);
 }
 
+void Truth::replied(Session &session, const Request &, const wire::EngineWorkerRequest &,
+                    const wire::Reply &reply) {
+    const auto *answer = std::get_if<wire::EngineWorkerReply>(&reply.body);
+    if (!answer)
+        violated(Rule::OneReply, "engine-worker answered by another kind");
+    if (!answer->session) {
+        if (!answer->namespace_text.empty())
+            violated(Rule::OwnerIsolation, "the namespace of no worker is told");
+        return;
+    }
+    const Session *worker = worker_of(session.uid, session.engine);
+    if (!worker || worker->id != answer->session)
+        violated(Rule::OneWorker, "session %llx is told as the worker of '%s' of uid %u",
+                 static_cast<ull>(answer->session), session.engine.c_str(), session.uid);
+    if (answer->namespace_text.empty())
+        return;
+    const uint32_t text = text_index(answer->namespace_text);
+    for (const auto &[id, space] : namespaces_)
+        if (space.epoch == epoch_ && space.uid == session.uid && space.text == text)
+            return;
+    violated(Rule::NamespaceIsolation, "uid %u is told text %u, which none of its sessions named",
+             session.uid, text);
+}
+
 void Truth::replied(Session &session, const Request &, const wire::AcquireRequest &acquire,
                     const wire::Reply &reply) {
     const auto *answer = std::get_if<wire::AcquireReply>(&reply.body);

@@ -36,6 +36,8 @@ STATE_DISCONNECTED = 1
 STATE_RESTORING = 2
 STATE_FENCED = 3
 
+NAMESPACE_MAX = 16384
+
 MEDIUM_CPU = 0
 MEDIUM_CXL = 1
 
@@ -237,6 +239,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "maru_client_info": (c_int, [_client_p, POINTER(maru_client_info)]),
     "maru_client_set_timeout": (c_int, [_client_p, c_uint32]),
     "maru_client_bind": (c_int, [_client_p, c_uint64]),
+    "maru_client_worker": (c_int, [_client_p, POINTER(c_uint64), POINTER(c_char), c_size_t]),
     "maru_client_has_capability": (c_int, [_client_p, c_char_p]),
     "maru_namespace_open": (c_int, [_client_p, c_char_p, POINTER(_namespace_p)]),
     "maru_client_describe": (c_int, [_client_p, _namespace_p, POINTER(maru_schema)]),

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 import weakref
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _abi, _library
 from ._handles import ClientHandle, Handle, NotPicklable, abandon, close_abandoned, close_at_exit
@@ -150,6 +151,22 @@ class Client(NotPicklable):
         worker = uint64(session, "session")
         with self._handle as client:
             self._handle.check(self._handle.library.maru_client_bind(client, worker))
+
+    def worker(self) -> Optional[Tuple[int, str]]:
+        """The engine's attached worker: its session id (info().session), and its namespace's full text.
+
+        For a scheduler that nobody has told them. None while no worker is attached; the text is empty
+        until that worker has described a namespace. One round trip. Raises MaruUnsupported when
+        marud lacks "engine_worker_v1"; MaruNotConnected, MaruTimeout.
+        """
+        session = ctypes.c_uint64()
+        text = ctypes.create_string_buffer(_abi.NAMESPACE_MAX + 1)
+        with self._handle as client:
+            result = self._handle.library.maru_client_worker(client, session, text, len(text))
+            if result == -errno.ENOENT:
+                return None
+            self._handle.check(result)
+        return session.value, text.value.decode("utf-8")
 
     def has_capability(self, name: str) -> bool:
         """Does this marud have the capability @name, such as "cpu_storage_v1"? Never blocks."""

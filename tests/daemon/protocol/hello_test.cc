@@ -14,8 +14,8 @@ TEST(Hello, TellsEpochLimitsAndCapabilities) {
     EXPECT_EQ(hello.uid, 1000u);
     EXPECT_EQ(hello.pid, 10u);
     EXPECT_EQ(hello.nonce, 0u);
-    EXPECT_EQ(hello.capabilities,
-              (std::vector<std::string_view>{"cpu_storage_v1", "shared_storage_v1"}));
+    EXPECT_EQ(hello.capabilities, (std::vector<std::string_view>{
+                                      "cpu_storage_v1", "shared_storage_v1", "engine_worker_v1"}));
     EXPECT_EQ(hello.limits.leases, world.config.max_leases_per_session);
     EXPECT_EQ(hello.limits.session_timeout_ms, 30'000u);
     EXPECT_EQ(hello.limits.heartbeat_ms, 10'000u);
@@ -48,7 +48,7 @@ TEST(Hello, AMissingCapabilityIsNamed) {
     EXPECT_TRUE(answer.refused(Status::Unsupported));
     EXPECT_EQ(answer.message,
               "capability 'mixed_storage_v1' is not offered; this marud has cpu_storage_v1, "
-              "shared_storage_v1");
+              "shared_storage_v1, engine_worker_v1");
     EXPECT_TRUE(client.call(wire::HelloRequest{.required_capabilities = {"x"}})
                     .refused(Status::Unsupported));
     client.call(wire::HelloRequest{.required_capabilities = {"cpu_storage_v1"}})

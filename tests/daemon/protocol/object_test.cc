@@ -305,6 +305,45 @@ TEST_F(ObjectTest, AProbeThatNamesAWorkerIsAnsweredForThatOneAlone) {
     EXPECT_EQ(probe(scheduler, next.session), hit);
 }
 
+TEST_F(ObjectTest, ASchedulerIsToldTheAttachedWorkerOfItsEngineAndUid) {
+    Client scheduler(world, world.peer(1000, 20)), stranger(world, world.peer(1001, 21));
+    Client elsewhere(world, world.peer(1000, 22));
+    scheduler.open(2, "a", wire::Role::Scheduler);
+    stranger.open(3, "a", wire::Role::Scheduler);
+    elsewhere.open(4, "b", wire::Role::Scheduler);
+    auto told = [](Client &who) {
+        auto reply = who.call(wire::EngineWorkerRequest{}).as<wire::EngineWorkerReply>();
+        return std::pair(reply.session, std::string(reply.namespace_text));
+    };
+    const auto nobody = std::pair(wire::Id{0}, std::string());
+    EXPECT_EQ(told(scheduler), std::pair(worker.session, std::string("model")));
+    EXPECT_EQ(told(worker), told(scheduler));
+    EXPECT_EQ(told(stranger), nobody);
+    EXPECT_EQ(told(elsewhere), nobody);
+    // The last that it described, and not the last that it or anybody named.
+    worker.name("only named");
+    scheduler.name("of the scheduler");
+    EXPECT_EQ(told(scheduler).second, "model");
+    worker.describe(worker.name("model 2"));
+    EXPECT_EQ(told(scheduler).second, "model 2");
+    // Away, it is nobody; back, and whole, it is the same.
+    worker.vanish();
+    EXPECT_EQ(told(scheduler), nobody);
+    worker.attach(1, "a");
+    EXPECT_EQ(told(scheduler), nobody);
+    worker.call(wire::AttachDoneRequest{});
+    EXPECT_EQ(told(scheduler), std::pair(worker.session, std::string("model 2")));
+    // Another life of the worker is another one, and has described nothing yet.
+    worker.vanish();
+    Client next(world, world.peer(1000, 11));
+    next.open(5, "a");
+    EXPECT_NE(next.session, worker.session);
+    EXPECT_EQ(told(scheduler), std::pair(next.session, std::string()));
+    Client nameless(world, world.peer(1000, 23));
+    nameless.hello();
+    EXPECT_TRUE(nameless.call(wire::EngineWorkerRequest{}).refused(Status::Protocol));
+}
+
 TEST_F(ObjectTest, APrivateCopyIsNoHitForAnotherAndSuppressesNothing) {
     Client other(world, world.peer(1000, 11));
     other.open(2, "b");

@@ -229,6 +229,8 @@ const std::map<std::string, Entry> kTable = {
           is(intruder.wire().status(wire::RetireSegmentRequest{loot.pool, 0}), Status::NotFound,
              "retireSegment of the owner's pool");
       }}},
+    // It names nothing: whose engine is asked about is the session's own.
+    {"engineWorker", {Scope::None, true, nullptr}},
     // What is asked about, not changed, is one's uid's: of another's pool nothing is told.
     {"usage",
      {Scope::Uid, false,
@@ -351,6 +353,7 @@ void without_a_session(const std::string &name) {
         bodies["retire"] = wire::RetireRequest{};
         bodies["reclaimAck"] = wire::ReclaimAckRequest{};
         bodies["mapSegment"] = wire::MapSegmentRequest{};
+        bodies["engineWorker"] = wire::EngineWorkerRequest{};
         return bodies;
     }();
     auto body = kBodies.find(name);

@@ -232,6 +232,8 @@ struct Forked {
         static maru_namespace *ns;
         static maru_pool *pool;
         static maru_queue *other;
+        static uint64_t session;
+        static char text[MARU_NAMESPACE_MAX + 1];
         pool_options.size = sizeof pool_options;
         pool_options.capacity_bytes = 1 << 20;
         client_info.size = sizeof client_info;
@@ -244,6 +246,8 @@ struct Forked {
             {"maru_client_info", [=] { return maru_client_info(c, &client_info); }},
             {"maru_client_set_timeout", [=] { return maru_client_set_timeout(c, 50); }},
             {"maru_client_bind", [=] { return maru_client_bind(c, 1); }},
+            {"maru_client_worker",
+             [=] { return maru_client_worker(c, &session, text, sizeof text); }},
             {"maru_client_has_capability", [=] { return maru_client_has_capability(c, "x"); }},
             {"maru_client_describe", [=] { return maru_client_describe(c, n, &schema); }},
             {"maru_client_close", [=] { return maru_client_close(c); }},

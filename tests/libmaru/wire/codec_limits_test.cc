@@ -211,6 +211,9 @@ TEST_F(CodecLimits, RepliesAreCheckedTheSameWay) {
                   {"bitmap", "256"});
     refused_reply(ItemStatusReply{sampler_.records<Status>(2), sampler_.records<Id>(1)},
                   {"replicas"});
+    const std::string text(kMaxNamespaceBytes + 1, 'x');
+    passes_reply(EngineWorkerReply{1, std::string_view(text).substr(1)});
+    refused_reply(EngineWorkerReply{1, text}, {"namespace_text", "16385", "16384"});
     ListReply list;
     list.rows = std::vector<LeaseRow>(kMaxListRows + 1);
     refused_reply(list, {"rows", "129", "128"});
