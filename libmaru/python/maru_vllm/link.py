@@ -37,7 +37,11 @@ T = TypeVar("T")
 
 
 class Link(Generic[T]):
-    """@prepare makes a client into what the steps use; None means that it is too early for that."""
+    """@prepare makes a client into what the steps use; None means that it is too early for that.
+
+    Whoever brings what it lacks says so by refresh() or retry(). While @asks says so, the thread also
+    tries by itself, ever less often.
+    """
 
     def __init__(
         self,
@@ -46,11 +50,13 @@ class Link(Generic[T]):
         role: str,
         prepare: Callable[[maru.Client], Optional[T]],
         ping: Callable[[T], bool],
+        asks: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._engine = engine_id
         self._role = role
         self._prepare = prepare
+        self._asks = asks
         self._client: Optional[maru.Client] = None
         self._old: List[maru.Client] = []
         self._lock = threading.Lock()  # of opening, preparing and closing
@@ -74,6 +80,8 @@ class Link(Generic[T]):
                 raise
             except maru.MaruError as error:
                 self._refuse_or_report(error)
+            if self._waits():
+                self.retry()
 
     def refresh(self) -> None:
         """What @prepare needs is known now: prepare, in the caller's thread if there is a client."""
@@ -107,6 +115,15 @@ class Link(Generic[T]):
             self._lost.set()
             self.retry()
 
+    def stale(self, session: T) -> None:
+        """@session is not what @prepare makes now: it is made anew, over the same client."""
+        if self.current is session:
+            self.current = None
+            self.retry()
+
+    def _waits(self) -> bool:
+        return self.current is None and self._asks()
+
     def info(self) -> Optional[maru.ClientInfo]:
         client = self._client
         try:
@@ -125,22 +142,24 @@ class Link(Generic[T]):
                 self._thread.start()
 
     def _run(self) -> None:
+        pause: Optional[float] = None  # None: until there is something to do
         while True:
-            self._needed.wait()
-            self._needed.clear()
-            pause = FIRST_RETRY_S
-            while not self._stop.wait(pause):
-                pause = min(2 * pause, LAST_RETRY_S)
-                try:
-                    if self._try_again():
-                        break
-                except ConfigError as error:
-                    logger.error("maru: %s. The engine runs without the cache.", error)
-                    break
-                except (maru.MaruError, OSError, ValueError):
-                    continue
+            if self._needed.wait(pause):  # something new, which a long pause does not hold up
+                self._needed.clear()
+                pause = FIRST_RETRY_S
+                self._stop.wait(pause)
             if self._stop.is_set():
                 return
+            assert pause is not None
+            pause = min(2 * pause, LAST_RETRY_S)
+            try:
+                if self._try_again():
+                    pause = None
+            except ConfigError as error:
+                logger.error("maru: %s. The engine runs without the cache.", error)
+                pause = None
+            except (maru.MaruError, OSError, ValueError):
+                continue
 
     def _try_again(self) -> bool:
         """Is there nothing left to do?"""
@@ -158,7 +177,7 @@ class Link(Generic[T]):
             self._make()
             if before is None and self.current is not None and self._role == "worker":
                 logger.warning("maru: connected to marud at %s", self.socket)
-            return not self._old and not self._lost.is_set()
+            return not self._old and not self._lost.is_set() and not self._waits()
 
     def _close_old(self) -> None:
         kept = []

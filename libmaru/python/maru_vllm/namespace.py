@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 from .config import Settings
 from .layout import Layout, processor_fingerprint
@@ -53,6 +53,17 @@ def namespace_text(
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert len(text.encode("utf-8")) <= MAX_BYTES
     return text
+
+
+def cut_of(text: str) -> Optional[Tuple[int, int]]:
+    """Tokens of a chunk and of a block, by a namespace's text; None: it is not one of these."""
+    try:
+        fields = json.loads(text)
+        if not fields["format"].startswith(FORMAT):
+            return None
+        return int(fields["chunk_tokens"]), int(fields["processor"]["block_tokens"])
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
 
 
 def _model_digest(model: Any) -> str:

@@ -13,6 +13,7 @@ It maps no memory and holds no lease. What must stay true:
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -22,6 +23,7 @@ import maru
 from .config import Settings
 from .garbage import GarbageBlocks
 from .link import Link
+from .namespace import cut_of
 from .records import Handshake, Load, StepMetadata, Store, WorkerReport
 from .requests import RequestRecord
 from .stats import MaruStats
@@ -33,6 +35,8 @@ PROBE_LIFE_S = 0.05
 SUSPECT_LIFE_S = 10.0
 MAX_SUSPECTS = 1024
 MAX_PROBE_KEYS = 2048
+
+WORKER_CAPABILITY = "engine_worker_v1"
 
 PING = maru.Digests(bytes(maru.DIGEST_BYTES))
 
@@ -58,8 +62,11 @@ class SchedulerSide:
         self._block = block_tokens
         self._chunk = settings.chunk_tokens(block_tokens)
         self._per_chunk = self._chunk // block_tokens
-        self._text: Optional[str] = None  # of the namespace; None until the worker has said it
+        self._text: Optional[str] = None  # of the namespace; None until it is known
         self._worker = 0  # its session with marud; 0: it has none
+        self._told = False  # by the worker itself, who knows best
+        self._binding = threading.Lock()  # of setting these; never held while marud is asked
+        self._refused: Optional[str] = None  # a text that marud told, and that was not taken
         self._asked_for: Tuple[Optional[SchedulerSession], int] = (None, 0)
         self._requests: Dict[str, RequestRecord] = {}
         self._leaving: List[RequestRecord] = []  # finished, and perhaps in the step that runs
@@ -76,27 +83,61 @@ class SchedulerSide:
         self.garbage = GarbageBlocks()
         self.stats = MaruStats()
         self.link: Link[SchedulerSession] = Link(
-            settings, engine_id, "scheduler", self._prepare, _ping
+            settings, engine_id, "scheduler", self._prepare, _ping, lambda: not self._told
         )
 
     # ---- the binding to the worker -----------------------------------------------------------------
 
     def _prepare(self, client: maru.Client) -> Optional[SchedulerSession]:
-        if self._text is None:
+        text = self._text or self._ask(client)
+        if text is None:
             return None
-        namespace = client.namespace(self._text)
+        namespace = client.namespace(text)
         return SchedulerSession(client, namespace, min(client.info().probe_keys_max, MAX_PROBE_KEYS))
+
+    def _ask(self, client: maru.Client) -> Optional[str]:
+        """The text by marud, until the worker itself has spoken: whose worker has this engine now?"""
+        if self._told or not client.has_capability(WORKER_CAPABILITY):
+            return None
+        worker = client.worker()
+        if worker is None or not worker[1]:
+            return None
+        session, text = worker
+        cut = cut_of(text)
+        if cut != (self._chunk, self._block):
+            if text != self._refused:
+                self._refused = text
+                logger.error(
+                    "maru: the engine's worker cuts KV into %s, and not into chunks of %d tokens and "
+                    "blocks of %d; nothing is loaded of it",
+                    "chunks of %d and blocks of %d" % cut if cut else "what is no KV of vLLM",
+                    self._chunk,
+                    self._block,
+                )
+            return None
+        with self._binding:
+            if not self._told:
+                self._worker, self._text = session, text
+            return self._text
 
     def bind(self, handshake: Handshake, in_step: bool = False) -> None:
         """What the worker's KV is called, and its session, which probes name.
 
-        A text once taken stays: the layout does not change. The session may be another one later.
+        It comes before what marud has told. A text once said stays: the layout does not change. The
+        session may be another one later.
         @in_step: do not wait for marud here.
         """
-        self._worker = handshake.session
-        if self._text is not None:
-            return
-        if handshake.chunk_tokens != self._chunk or handshake.block_tokens != self._block:
+        cut = (handshake.chunk_tokens, handshake.block_tokens)
+        with self._binding:
+            self._worker = handshake.session
+            if self._told and self._text is not None:
+                return
+            before = self._text
+            self._told = True
+            self._text = handshake.namespace_text if cut == (self._chunk, self._block) else None
+        if before is not None and before != self._text:
+            self._renamed()
+        if self._text is None:
             logger.error(
                 "maru: worker and scheduler cut KV differently (%d and %d tokens a chunk); nothing is "
                 "loaded",
@@ -104,11 +145,20 @@ class SchedulerSide:
                 self._chunk,
             )
             return
-        self._text = handshake.namespace_text
         if in_step:
             self.link.retry()
         else:
             self.link.refresh()
+
+    def _renamed(self) -> None:
+        """marud had told of another worker: no digest, and no answer, is of this one."""
+        for record in self._requests.values():
+            record.digests = None
+            record.sent = record.probed = False
+            record.probe_first = -1
+        session = self.link.current
+        if session is not None:
+            self.link.stale(session)
 
     @property
     def bound(self) -> bool:
@@ -195,6 +245,9 @@ class SchedulerSide:
         if record.probe_first == first and now < record.probe_until:
             return min(record.probe_prefix, last - first)
         session = self.link.current
+        if session is not None and session.namespace.text != self._text:
+            self.link.stale(session)  # it was being made while the worker said another one
+            session = None
         if session is None or not self.link.breaker.closed:
             self._miss(record, "disconnected")
             return -1

@@ -159,7 +159,18 @@ class BlockPool:
 class Engine:
     """One engine: scheduler, worker, and a connector in each."""
 
-    def __init__(self, extra, blocks=48, budget=16, running=4, chunk=8, threshold=None, start=True):
+    def __init__(
+        self,
+        extra,
+        blocks=48,
+        budget=16,
+        running=4,
+        chunk=8,
+        threshold=None,
+        start=True,
+        handshake=True,
+    ):
+        self.handshake = handshake  # does the worker ever say who it is?
         self.budget, self.max_running, self.threshold = budget, running, threshold
         self.chunk = chunk
         # Where versions of vLLM and its two model runners differ:
@@ -189,11 +200,23 @@ class Engine:
             self.start()
 
     def start(self):
+        self.start_worker()
+        self.start_scheduler()
+        if self.handshake:
+            self.shake_hands()
+        else:
+            self.worker.build_connector_worker_meta = lambda: None
+
+    def start_worker(self):
         self.worker = MaruConnector(self.config, KVConnectorRole.WORKER, self.kv_config)
         self.worker.register_kv_caches(self.tensors)
+
+    def start_scheduler(self):
         self.scheduler = MaruConnector(self.config, KVConnectorRole.SCHEDULER, self.kv_config)
         assert self.scheduler.requires_kv_delivery is False
         self.scheduler.bind_kv_cache_manager(self.pool)
+
+    def shake_hands(self):
         handshake = self.worker.get_handshake_metadata()
         self.scheduler.set_xfer_handshake_metadata({0: over_the_wire(handshake)})
 
