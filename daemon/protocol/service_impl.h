@@ -28,7 +28,7 @@ namespace maru {
 
 inline constexpr TimeNs kMillisecond = 1'000'000;
 inline constexpr TimeNs kSecond = 1'000'000'000;
-// Proofs are asked again after 10 ms, doubling. A dying process drops its mappings within that; a
+// Proofs are asked again after 1 ms, doubling. A dying process drops its mappings soon after it; a
 // fenced one lives on and may keep them for days, so it is asked seldom.
 inline constexpr TimeNs kFirstProofDelay = 1 * kMillisecond;
 inline constexpr TimeNs kLastProofDelay = 500 * kMillisecond;

@@ -25,8 +25,7 @@ inline constexpr Capability kCapabilities[] = {
     {kMixedStorage, "private CPU pools with CXL pools behind them", false},
     {kSharedStorage, "CPU pools for all sessions of a uid, which outlive their worker", true},
     {kL2Storage, "objects on SSD, promoted into an L1 pool on demand", false},
-    {kEngineWorker, "a scheduler may ask which worker its engine has, and of which namespace",
-     true},
+    {kEngineWorker, "a scheduler may ask for its engine's worker and namespace", true},
 };
 
 constexpr const Capability *find_capability(std::string_view name) {

@@ -95,13 +95,13 @@ TEST_F(LivenessTest, ExitEndsLeasesAtOnceAndChargesByProof) {
     EXPECT_TRUE(world.held.empty());
 }
 
-TEST_F(LivenessTest, ProofIsAskedAgainAfterTenMillisecondsDoublingToFiveHundred) {
+TEST_F(LivenessTest, ProofIsAskedAgainAfterOneMillisecondDoublingToFiveHundred) {
     world.mapped.insert({pool, 0});
     world.kill(10);
     world.pump();
     EXPECT_EQ(world.proofs_asked, 1u);
-    TimeNs expected = 10 * kMs;
-    for (uint64_t asked = 2; asked < 12; ++asked) {
+    TimeNs expected = 1 * kMs;
+    for (uint64_t asked = 2; asked < 15; ++asked) {
         world.pass(expected - 1);
         EXPECT_EQ(world.proofs_asked, asked - 1);
         world.pass(1);

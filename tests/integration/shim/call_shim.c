@@ -136,7 +136,7 @@ EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int fd, 
 }
 
 EXPORT int madvise(void *at, size_t length, int advice) {
-    if ((advice == MADV_POPULATE_WRITE && fails(SHIM_POPULATE_WRITE, NULL)) ||
+    if ((advice == MADV_POPULATE_WRITE && length > 4096 && fails(SHIM_POPULATE_WRITE, NULL)) ||
         (advice == MADV_COLLAPSE && fails(SHIM_COLLAPSE, NULL)))
         return -1;
     return NEXT(int (*)(void *, size_t, int), "madvise")(at, length, advice);
