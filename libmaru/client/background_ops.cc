@@ -16,11 +16,12 @@ void BackgroundOp::kick() { session_.transport().start(*this); }
 
 void ReleaseOp::add(uint32_t held) {
     Held &entry = session_.held()[held];
-    if (!entry.release_queued) {
-        entry.release_queued = true;
-        queue_.push_back(held);
-    }
-    kick();
+    if (entry.release_queued)
+        return;  // and so is the op
+    entry.release_queued = true;
+    queue_.push_back(held);
+    if (queue_.size() == 1 || queue_.size() >= session_.transport().limits().batch_items)
+        kick();
 }
 
 void ReleaseOp::add_stray(wire::Id replica, uint64_t generation) {

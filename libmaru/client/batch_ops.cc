@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <new>
 
+#include "libmaru/client/bits.h"
 #include "libmaru/client/pool.h"
 #include "libmaru/client/status.h"
 #include "libmaru/wire/codec.h"
@@ -123,29 +124,21 @@ bool ProbeOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vecto
         fail(EPROTO, "marud answered a probe with another number of keys than asked");
         return true;  // a probe changes nothing: the connection is still good
     }
-    uint32_t first_miss = part.count;
-    for (uint32_t i = 0; i < part.count; ++i) {
-        const uint32_t at = part.first + i;
-        if (reply->bitmap[i / 8] >> (i % 8) & 1)
-            bits_[at / 8] |= static_cast<uint8_t>(1u << (at % 8));
-        else if (first_miss == part.count)
-            first_miss = i;
-    }
-    if (prefix_only_ && first_miss < part.count)
-        drop_after(part.first + first_miss);
+    set_bits(bits_, part.first, reply->bitmap, part.count);
+    if (prefix_only_)
+        if (const uint32_t first_miss = leading_ones(reply->bitmap, part.count);
+            first_miss < part.count)
+            drop_after(part.first + first_miss);
     return true;
 }
 
 Outcome ProbeOp::complete() {
     if (code() != 0)
         return failure();
-    uint32_t prefix = 0;
-    while (prefix < count_ && (bits_[prefix / 8] >> (prefix % 8) & 1))
-        ++prefix;
+    const uint32_t prefix = leading_ones(bits_, count_);
     if (ret_bitmap_) {
         if (prefix_only_)
-            for (uint32_t i = prefix; i < count_; ++i)
-                bits_[i / 8] &= static_cast<uint8_t>(~(1u << (i % 8)));
+            clear_bits_from(bits_, prefix);
         std::copy(bits_.begin(), bits_.end(), ret_bitmap_);
     }
     return {prefix, {}};

@@ -7,7 +7,7 @@
 
 #include <cassert>
 #include <cstdint>
-#include <deque>
+#include <vector>
 
 #include "libmaru/client/clock.h"
 #include "libmaru/pool/page_allocator.h"
@@ -32,22 +32,24 @@ struct CommitRecord {
 
 class CommitLedger {
   public:
-    uint64_t next_id() const { return base_ + records_.size(); }
+    uint64_t next_id() const { return next_; }
     uint64_t lowest_unsettled() const { return base_; }  // next_id() when there is none
     uint64_t watermark() const { return base_ - 1; }
-    size_t span() const { return records_.size(); }  // what marud must remember
+    size_t span() const { return next_ - base_; }  // what marud must remember
     uint64_t unsettled() const { return unsettled_; }
 
     uint64_t add(const CommitRecord &record) {
-        records_.push_back(record);
+        if (span() == ring_.size())
+            grow();
+        at(next_) = record;
         ++unsettled_;
-        return base_ + records_.size() - 1;
+        return next_++;
     }
     // nullptr: never given, or settled and forgotten.
     CommitRecord *find(uint64_t id) {
-        if (id < base_ || id >= next_id())
+        if (id < base_ || id >= next_)
             return nullptr;
-        CommitRecord &record = records_[id - base_];
+        CommitRecord &record = at(id);
         return record.settled ? nullptr : &record;
     }
     void settle(uint64_t id) {
@@ -55,16 +57,22 @@ class CommitLedger {
         assert(record);
         record->settled = true;
         --unsettled_;
-        while (!records_.empty() && records_.front().settled) {
-            records_.pop_front();
+        while (base_ < next_ && at(base_).settled)
             ++base_;
-        }
     }
 
   private:
-    uint64_t base_ = 1;
+    CommitRecord &at(uint64_t id) { return ring_[id & (ring_.size() - 1)]; }
+    void grow() {
+        std::vector<CommitRecord> larger(ring_.empty() ? 256 : 2 * ring_.size());
+        for (uint64_t id = base_; id < next_; ++id)
+            larger[id & (larger.size() - 1)] = at(id);
+        ring_.swap(larger);
+    }
+
+    uint64_t base_ = 1, next_ = 1;
     uint64_t unsettled_ = 0;
-    std::deque<CommitRecord> records_;
+    std::vector<CommitRecord> ring_;  // a power of two; the place of an id is its low bits
 };
 
 }  // namespace maru::client

@@ -20,9 +20,11 @@ uint64_t HeldTable::hash(const Namespace *ns, const wire::Key &key) {
 
 void HeldTable::reserve(size_t more) {
     while (free_.size() < more) {
-        free_.reserve(slots_.size() + 1);  // remove() never allocates
-        slots_.emplace_back();
-        free_.push_back(static_cast<uint32_t>(slots_.size() - 1));
+        const uint32_t before = slots_.size();
+        slots_.grow();
+        free_.reserve(slots_.size());  // remove() never allocates
+        for (uint32_t slot = slots_.size(); slot-- > before;)
+            free_.push_back(slot);
     }
     by_replica_.reserve(more, [this](uint32_t s) { return replica_hash(s); });
     by_key_.reserve(more, [this](uint32_t s) { return key_hash(s); });

@@ -7,9 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "libmaru/client/chunked.h"
 #include "libmaru/client/slot_index.h"
 #include "libmaru/pool/page_allocator.h"
 #include "libmaru/wire/records.h"
@@ -29,7 +29,8 @@ enum class HeldState : uint8_t {
     Foreign,     // in a pool that is not this client's; here while a lease is, or its end is told
 };
 
-struct Held {
+// What acquire and release touch is the first line.
+struct alignas(64) Held {
     HeldState state = HeldState::Free;
     bool release_queued = false;
     bool ack_queued = false;
@@ -37,14 +38,15 @@ struct Held {
     bool keep_pages = false;   // marud has it all the same, for others: not to be used again
     uint32_t leases = 0;       // held by this process now
     uint32_t told_leases = 0;  // that marud counts, once all sent messages have arrived
-    Namespace *ns = nullptr;
-    Pool *pool = nullptr;  // nullptr: not this client's
-    wire::Id pool_id = 0;
-    View *view = nullptr;  // of a foreign one, while a lease is on it
-    wire::Key key;
+    Pool *pool = nullptr;      // nullptr: not this client's
     wire::Id replica = 0;
     pool::PageRun run;
+    Namespace *ns = nullptr;
+    wire::Key key;
+    wire::Id pool_id = 0;
+    View *view = nullptr;  // of a foreign one, while a lease is on it
 };
+static_assert(sizeof(Held) == 128);
 
 class HeldTable {
   public:
@@ -67,7 +69,7 @@ class HeldTable {
     void withdraw(uint32_t slot, HeldState to);
     void rename(uint32_t slot, wire::Id replica);  // the id in a new life of marud
 
-    uint32_t slots() const { return static_cast<uint32_t>(slots_.size()); }
+    uint32_t slots() const { return slots_.size(); }
     uint64_t size() const { return by_replica_.size(); }
 
   private:
@@ -76,7 +78,7 @@ class HeldTable {
     uint64_t key_hash(uint32_t slot) const { return hash(slots_[slot].ns, slots_[slot].key); }
     uint64_t replica_hash(uint32_t slot) const { return hash(slots_[slot].replica); }
 
-    std::deque<Held> slots_;  // never moves
+    Chunked<Held, 256> slots_;
     std::vector<uint32_t> free_;
     SlotIndex by_replica_, by_key_;
 };

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "libmaru/client/bits.h"
 #include "libmaru/client/commit_ledger.h"
 #include "libmaru/client/held_table.h"
 #include "libmaru/client/lease_table.h"
@@ -87,6 +88,54 @@ TEST(LeaseTable, ReleasedHandlesDoNotEndLaterLeases) {
             released.insert(handle);
         }
         ASSERT_EQ(table.live(), 0u);
+    }
+}
+
+// The ring grows while it has wrapped around, and records keep their ids.
+TEST(CommitLedger, RecordsAreFoundWhateverHasGoneBefore) {
+    CommitLedger ledger;
+    uint64_t settled = 0;
+    for (uint64_t id = 1; id <= 5000; ++id) {
+        CommitRecord record;
+        record.index = static_cast<uint32_t>(id);
+        ASSERT_EQ(ledger.add(record), id);
+        if (id % 3 != 0)
+            ledger.settle(++settled);
+    }
+    EXPECT_EQ(ledger.lowest_unsettled(), settled + 1);
+    EXPECT_EQ(ledger.find(settled), nullptr);
+    EXPECT_EQ(ledger.find(ledger.next_id()), nullptr);
+    for (uint64_t id = settled + 1; id <= 5000; ++id) {
+        ASSERT_NE(ledger.find(id), nullptr) << id;
+        EXPECT_EQ(ledger.find(id)->index, id);
+    }
+    EXPECT_EQ(ledger.unsettled(), 5000 - settled);
+}
+
+TEST(Bits, AreWhatASingleBitAtATimeSays) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 2000; ++round) {
+        const uint32_t count = random() % 300,
+                       at = random() % 3 ? random() % 32 * 8 : random() % 256;
+        std::vector<uint8_t> from((count + 7) / 8), to((at + count + 7) / 8);
+        for (uint8_t &byte : from)
+            byte = random() % 4 ? 0xff : static_cast<uint8_t>(random());
+        std::vector<uint8_t> wanted = to;
+        uint32_t ones = 0;
+        for (uint32_t i = 0; i < count; ++i) {
+            if (!(from[i / 8] >> (i % 8) & 1))
+                continue;
+            ones += ones == i;
+            wanted[(at + i) / 8] |= static_cast<uint8_t>(1u << (at + i) % 8);
+        }
+        ASSERT_EQ(leading_ones(from, count), ones) << count;
+        set_bits(to, at, from, count);
+        ASSERT_EQ(to, wanted) << at << ' ' << count;
+        const uint32_t first = random() % (at + count + 1);
+        for (uint32_t i = first; i < wanted.size() * 8; ++i)
+            wanted[i / 8] &= static_cast<uint8_t>(~(1u << i % 8));
+        clear_bits_from(to, first);
+        ASSERT_EQ(to, wanted) << first;
     }
 }
 
