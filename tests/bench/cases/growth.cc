@@ -29,7 +29,8 @@ struct Population {
     const size_t replicas;
     MarudProcess marud;
     uint64_t before;
-    double most_bytes = 0;  // per replica, while it grew
+    double most_bytes = 0;    // per replica, while it grew
+    double steady_bytes = 0;  // when it had grown
     WireWorker owner;
     Worker asker;
     LookupTable table;
@@ -51,6 +52,7 @@ struct Population {
             if (done >= 65536)
                 most_bytes = std::max(most_bytes, bytes_each(done));
         });
+        steady_bytes = bytes_each(replicas);
     }
     double bytes_each(size_t count) const {
         return static_cast<double>(marud.resident_bytes() - before) / static_cast<double>(count);
@@ -103,7 +105,7 @@ void add_population(Group &group, const Plan &plan, size_t replicas, size_t smal
     group.add({many, "us", floor, [=] { return p->probe_us(4096, few); }, {at_most(3, floor)}});
     const bool steady = replicas >= 1000000;
     const std::string at = " at " + count_text(replicas);
-    group.add({"memory of marud per replica" + at, "B", "", [=] { return p->bytes_each(replicas); },
+    group.add({"memory of marud per replica" + at, "B", "", [=] { return p->steady_bytes; },
                steady ? std::vector<Target>{at_most(160)} : std::vector<Target>{}, 1});
     if (p->most_bytes > 0)
         group.add({"the most per replica while it grew to " + count_text(replicas), "B", "",

@@ -43,7 +43,10 @@ struct Republish {
         while (info().republished < before.republished + replicas ||
                info().state != MARU_STATE_ATTACHED) {
             if (us_since(begin) > 120e6)
-                throw std::runtime_error("not everything was told again within 120 s");
+                throw std::runtime_error("told again within 120 s: " +
+                                         std::to_string(info().republished - before.republished) +
+                                         " of " + std::to_string(replicas) + ", state " +
+                                         std::to_string(info().state));
             const timespec moment = {0, 1000000};
             ::nanosleep(&moment, nullptr);
         }
