@@ -136,6 +136,13 @@ class Client(NotPicklable):
         values["server_version"] = info.server_version.decode("utf-8", "replace")
         return ClientInfo(**values)
 
+    def session(self) -> int:
+        """info().session alone: cheap enough to be asked in every step of an engine. Never blocks."""
+        info = _abi.maru_client_info(ctypes.sizeof(_abi.maru_client_info))
+        with self._handle as client:
+            self._handle.check(self._handle.library.maru_client_info(client, info))
+        return info.session
+
     def set_timeout(self, timeout_ms: int) -> None:
         """Another deadline for blocking calls from now on; 0 is 5000. Never blocks."""
         timeout = uint32(timeout_ms, "timeout_ms")

@@ -132,8 +132,7 @@ class WorkerSide:
 
     def _session_id(self) -> int:
         """As marud knows it now: a marud that lost its records gives another."""
-        info = self.link.info() if self.link.current is not None else None
-        return info.session if info is not None else 0
+        return self.link.session() if self.link.current is not None else 0
 
     # ---- one step ----------------------------------------------------------------------------------
 
