@@ -118,11 +118,14 @@ void Redis::fill(size_t keys, size_t value_bytes) {
     }
 }
 
-int64_t Redis::exists(size_t first, size_t count) {
+std::string Redis::exists_command(size_t first, size_t count) {
     std::string command = "*" + std::to_string(count + 1) + "\r\n$6\r\nEXISTS\r\n";
-    command.reserve(command.size() + count * 40);
     for (size_t key = first; key < first + count; ++key)
         append_key(command, key);
+    return command;
+}
+
+int64_t Redis::exists(const std::string &command) {
     send(command);
     return std::atoll(line().c_str() + 1);
 }

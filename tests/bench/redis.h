@@ -21,8 +21,9 @@ class Redis {
 
     // Keys are 32 bytes made of their number; values of `value_bytes`.
     void fill(size_t keys, size_t value_bytes);
-    // How many of the keys [first, first + count) exist: one EXISTS.
-    int64_t exists(size_t first, size_t count);
+    // One EXISTS of the keys [first, first + count), as text; and how many of them exist.
+    std::string exists_command(size_t first, size_t count);
+    int64_t exists(const std::string &command);
     // GET of one key, its value read into place.
     void get(size_t key, uint8_t *value, size_t value_bytes);
 
