@@ -100,6 +100,7 @@ def run(marud, program, times):
             )
         # libc's copies: others would be chosen by a measurement, and some are unknown to callgrind.
         environment = dict(os.environ, MARU_COPY_KERNEL="libc", GLIBC_TUNABLES="glibc.malloc.arena_max=1")
+        environment.pop("MALLOC_PERTURB_", None)  # meson's: each allocation is written to then
         server_out, client_out = os.path.join(folder, "server"), os.path.join(folder, "client")
         client_log = os.path.join(folder, "client-log")
         with open(log, "w", encoding="utf-8") as text:
