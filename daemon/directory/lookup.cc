@@ -138,8 +138,8 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
         items.digests[i] = &keys[key];
         items.shards[i] = manifest.first_shard + shard;
         items.parts[i] = manifest.first_part + part;
-        hashes[i] = hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, keys[key], items.shards[i],
-                         items.parts[i]);
+        hashes[i] =
+            hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, keys[key], items.shards[i], items.parts[i]);
         table.prefetch(hashes[i]);
         if (++part == manifest.part_count) {
             part = 0;

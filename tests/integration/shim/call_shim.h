@@ -17,7 +17,7 @@ enum shim_call {
     SHIM_MEMFD_CREATE,
     SHIM_FTRUNCATE,
     SHIM_FALLOCATE,
-    SHIM_MMAP_FD, /* with a descriptor: allocators and thread stacks have none */
+    SHIM_MMAP_FD,        /* with a descriptor: allocators and thread stacks have none */
     SHIM_POPULATE_WRITE, /* of more than one page: a huge page is made from one that is there */
     SHIM_COLLAPSE,
     SHIM_MBIND, /* mbind and set_mempolicy */

@@ -215,7 +215,8 @@ TEST_F(PacketSocket, AReadThatWaitsEndsInTimeOrWithAPacketASignalOrTheEnd) {
     ASSERT_TRUE(packet.ok());
     EXPECT_EQ(packet->bytes.size(), 4u);
     sender.join();
-    struct sigaction quiet {}, before {};
+    struct sigaction quiet {
+    }, before{};
     quiet.sa_handler = [](int) {};
     quiet.sa_flags = SA_RESTART;
     ASSERT_EQ(::sigaction(SIGUSR1, &quiet, &before), 0);
