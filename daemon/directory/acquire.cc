@@ -84,8 +84,13 @@ Status Directory::Impl::take_leases(HolderIndex reader, std::span<AcquireResult>
         const Replica &replica = replicas[slot];
         directory::Pool &pool = *pools[replica.pool];
         ++pool.leases;
-        items[i] = {items[i].replica,   pool.spec.id, replica.offset, replica.length,
-                    replica.generation, Status::Ok,   0};
+        items[i] = {items[i].replica,
+                    pool.spec.id,
+                    replica.offset,
+                    replica.length,
+                    replica.generation,
+                    Status::Ok,
+                    0};
     }
     return Status::Ok;
 }
