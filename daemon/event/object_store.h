@@ -52,6 +52,7 @@ class ObjectStore {
     bool rewriting() const { return rewriting_; }
     // Failed: the file is gone, and stays so until begin() succeeds.
     Result<void> append(std::span<const ObjectRecord> records);
+    bool open() const { return static_cast<bool>(file_); }
     // Most of it is overtaken.
     bool wants_begin() const;
     // The last begin() has failed, or append() has since: begin() should be tried now and then.

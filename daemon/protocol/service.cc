@@ -281,6 +281,14 @@ std::vector<ObjectRecord> Service::object_records(uint64_t &cursor, uint32_t mos
     return impl_->object_records(cursor, most);
 }
 
+bool Service::end_object_records() {
+    bool shared = impl_->adopted_segments.size() > 0 || !impl_->to_record.empty();
+    impl_->pools.each([&](const Pool &pool) { shared = shared || pool.shared(); });
+    if (!shared)
+        impl_->recorded_namespaces.clear();
+    return !shared;
+}
+
 void Service::connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,
                                 TimeNs now) {
     impl_->now = now;

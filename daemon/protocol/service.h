@@ -116,6 +116,8 @@ class Service {
     // is asked for, and what record_objects() is given meanwhile belongs between them. `cursor`: 0
     // first, and 0 again after the last.
     std::vector<ObjectRecord> object_records(uint64_t &cursor, uint32_t most);
+    // True: no memory is shared or adopted, and what was recorded of it is forgotten here, too.
+    bool end_object_records();
 
     // Before the first connection: what the last life of marud recorded. Charged from now on.
     // `held`: the segments of this record that the shell holds (fd store). `process`: of the pidfd

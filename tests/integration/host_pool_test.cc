@@ -238,6 +238,13 @@ TEST(HostPool, TwentyEnginesInRoomForEightSegments) {
     EXPECT_EQ(reader.tell("hits 507"), "hits 0");
     EXPECT_EQ(query_status(marud.socket()).adopted_segments, 0u);
     EXPECT_LE(query_status(marud.socket()).host_reserved_bytes, 2 * kSegment);  // the reader's own
+    // With the last shared memory its record goes.
+    const std::string record = marud.directory() + "/sessions/shared.objects";
+    EXPECT_TRUE(std::filesystem::exists(record));
+    reader.kill();
+    for (int tries = 0; std::filesystem::exists(record) && tries < 2000; ++tries)
+        ::usleep(10'000);
+    EXPECT_FALSE(std::filesystem::exists(record)) << marud.log();
 }
 
 TEST(HostPool, ARestartedMarudKeepsHitsOfTheDeadAndTheLiving) {
