@@ -108,6 +108,8 @@ void Host::end_turn() {
     }
     if (objects_.wants_begin())
         begin_object_record();
+    else if (objects_.open() && !objects_.rewriting() && service_->end_object_records())
+        say_objects(objects_.begin({}), false);
     if (objects_.rewriting())
         arm_retry();
     set_timers();
@@ -136,8 +138,7 @@ void Host::set_timers() {
             arm(timer_, usec(deadline) + 1);
     }
     bool pulse = !connections_.empty() || service_->next_deadline() != INT64_MAX ||
-                 !unsaved_.empty() || objects_.open() || objects_.failed() ||
-                 processes_.unwatched();
+                 !unsaved_.empty() || objects_.failed() || processes_.unwatched();
     if (pulse != pulse_on_) {
         pulse_on_ = pulse;
         if (pulse)
@@ -165,9 +166,6 @@ int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     self.save_again();
     if (self.objects_.failed() && !self.objects_.rewriting())
         self.begin_object_record();
-    else if (self.objects_.open() && !self.objects_.rewriting() &&
-             self.service_->end_object_records())
-        self.say_objects(self.objects_.begin({}), self.objects_.failed());
     self.processes_.watch_again();
     self.forgive();
     return 0;

@@ -282,11 +282,11 @@ std::vector<ObjectRecord> Service::object_records(uint64_t &cursor, uint32_t mos
 }
 
 bool Service::end_object_records() {
-    bool shared = impl_->adopted_segments.size() > 0 || !impl_->to_record.empty();
-    impl_->pools.each([&](const Pool &pool) { shared = shared || pool.shared(); });
-    if (!shared)
-        impl_->recorded_namespaces.clear();
-    return !shared;
+    if (impl_->adopted_segments.size() > 0 || impl_->pools.shared() > 0 ||
+        !impl_->to_record.empty())
+        return false;
+    impl_->recorded_namespaces.clear();
+    return true;
 }
 
 void Service::connection_opened(ConnectionId connection, const Peer &peer, uint64_t proof_nonce,

@@ -29,6 +29,7 @@ Pool &PoolTable::add(PoolIndex index, std::unique_ptr<Pool> pool) {
     pool->index = index;
     slots_[index] = std::move(pool);
     by_id_[slots_[index]->id] = slots_[index].get();
+    shared_ += slots_[index]->shared();
     return *slots_[index];
 }
 
@@ -36,6 +37,7 @@ void PoolTable::remove(Pool &pool) {
     PoolIndex index = pool.index;
     assert(at(index) == &pool);
     by_id_.erase(pool.id);
+    shared_ -= pool.shared();
     slots_[index].reset();
 }
 

@@ -112,6 +112,7 @@ class PoolTable {
     }
     PoolIndex end() const { return static_cast<PoolIndex>(slots_.size()); }
     uint32_t size() const { return static_cast<uint32_t>(by_id_.size()); }
+    uint32_t shared() const { return shared_; }  // how many of them are
 
     template <typename Fn>
     void each(Fn &&fn) const {
@@ -123,6 +124,7 @@ class PoolTable {
   private:
     std::vector<std::unique_ptr<Pool>> slots_;
     std::unordered_map<wire::Id, Pool *> by_id_;
+    uint32_t shared_ = 0;
 };
 
 }  // namespace maru
