@@ -86,10 +86,10 @@ def engine_phase(spec):
         kv_transfer_config=KVTransferConfig(**transfer(spec)),
     )
 
-    def ask(text, tokens):
+    def ask(text, tokens, salt=None):
         began = time.perf_counter()
         answer = llm.generate(
-            [text],
+            [{"prompt": text, **({"cache_salt": salt} if salt else {})}],
             SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True),
             use_tqdm=False,
         )[0]
@@ -97,9 +97,11 @@ def engine_phase(spec):
 
     for warm_up in ("x" * 2100, "y" * 2100, "z" * 300):
         ask(warm_up, 1)
-    seen = {"first": [], "again": [], "text": [], "cached": []}
-    for text in prompts():
+    seen = {"computed": [], "first": [], "again": [], "text": [], "cached": []}
+    for number, text in enumerate(prompts()):
         assert llm.reset_prefix_cache()  # the prompts share a prefix: each is to stand alone
+        # One with a salt is not for the cache: nothing of it is loaded, whoever has its prefix.
+        seen["computed"].append(ask(text, 1, salt=f"alone-{number}")[0])
         took, answer = ask(text, 1)
         seen["first"].append(took)
         seen["cached"].append(answer.num_cached_tokens)
@@ -240,7 +242,7 @@ def main():
         "external_hits": int(second["hits"] + server_hits),
         "outlives_the_engine": host,
         "ttft_ms": {
-            "recompute": round(median(first["first"]), 1),
+            "recompute": round(median(first["computed"] + second["computed"]), 1),
             "local_hit": round(median(first["again"] + second["again"]), 1),
             "maru_hit": round(median(second["first"]), 1),
         },
