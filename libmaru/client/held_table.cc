@@ -30,39 +30,39 @@ void HeldTable::reserve(size_t more) {
     by_key_.reserve(more, [this](uint32_t s) { return key_hash(s); });
 }
 
-uint32_t HeldTable::add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
-                        const pool::PageRun &run) {
+uint32_t HeldTable::insert(const Held &held) {
     reserve(1);
     const uint32_t slot = free_.back();
     free_.pop_back();
-    Held &held = slots_[slot];
-    held = Held{};
+    slots_[slot] = held;
+    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
+    if (held.state == HeldState::Ready)
+        by_key_.insert(slot, [this](uint32_t s) { return key_hash(s); });
+    return slot;
+}
+
+uint32_t HeldTable::add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
+                        const pool::PageRun &run) {
+    Held held;
     held.state = HeldState::Ready;
     held.ns = ns;
     held.pool = pool;
     held.key = key;
     held.replica = replica;
     held.run = run;
-    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
-    by_key_.insert(slot, [this](uint32_t s) { return key_hash(s); });
-    return slot;
+    return insert(held);
 }
 
 uint32_t HeldTable::add_foreign(Namespace *ns, wire::Id pool, const wire::Key &key,
                                 wire::Id replica, const pool::PageRun &run) {
-    reserve(1);
-    const uint32_t slot = free_.back();
-    free_.pop_back();
-    Held &held = slots_[slot];
-    held = Held{};
+    Held held;
     held.state = HeldState::Foreign;
     held.ns = ns;
     held.pool_id = pool;
     held.key = key;
     held.replica = replica;
     held.run = run;
-    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
-    return slot;
+    return insert(held);
 }
 
 void HeldTable::withdraw(uint32_t slot, HeldState to) {

@@ -73,6 +73,7 @@ class HeldTable {
     uint64_t size() const { return by_replica_.size(); }
 
   private:
+    uint32_t insert(const Held &held);
     static uint64_t hash(const Namespace *ns, const wire::Key &key);
     static uint64_t hash(wire::Id replica);
     uint64_t key_hash(uint32_t slot) const { return hash(slots_[slot].ns, slots_[slot].key); }
