@@ -35,6 +35,8 @@ void Directory::revoke_segment(PoolIndex pool_index, uint32_t segment) {
 PoolIndex Directory::adopt_segment(PoolIndex pool_index, uint32_t segment, bool even_empty) {
     Impl &impl = *impl_;
     assert(impl.pool_exists(pool_index));
+    if (std::count(impl.to_retire.begin(), impl.to_retire.end(), pool_index))
+        retire_segment(pool_index, segment, [](PoolIndex, const wire::ReplicaName &, bool) {});
     for (uint32_t slot = impl.pools[pool_index]->first_replica[segment]; slot != kNone;) {
         const uint32_t next =
             PoolRing::next(impl.replicas, impl.pools[pool_index]->first_replica[segment], slot);
@@ -67,7 +69,8 @@ void Directory::Impl::move_replica(uint32_t slot, PoolIndex to_index) {
     from.pages.release(*old_range);
     to.pages.occupy(*new_range, replica.generation);
     PoolRing::remove(replicas, from.first_replica[from.segment_of(replica.offset)], slot);
-    PoolRing::push_back(replicas, to.first_replica[to.segment_of(replica.offset)], slot);
+    PoolRing::push(replicas, to.first_replica[to.segment_of(replica.offset)], slot,
+                   replica.state == ReplicaState::Ready);
     const uint64_t pages = page_bytes_of(replica);
     --from.replicas;
     ++to.replicas;
@@ -83,7 +86,7 @@ void Directory::Impl::move_replica(uint32_t slot, PoolIndex to_index) {
         to.retiring_bytes += pages;
     }
     replica.pool = to_index;
-    refresh_first(objects[replica.object]);
+    refresh_first(replica.object);
 }
 
 }  // namespace maru

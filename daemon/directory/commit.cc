@@ -169,7 +169,10 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         Object &created = objects[object];
         created.key = item.key;
         created.ns = ns;
-        directory::NamespaceRing::push_back(objects, namespaces[ns].first_object, object);
+        created.first_state =
+            event == ReplicaEvent::Commit ? ReplicaState::Ready : ReplicaState::Retiring;
+        directory::NamespaceRing::push(objects, namespaces[ns].first_object, object,
+                                       event == ReplicaEvent::Commit);
         ++namespaces[ns].objects;
     }
     // Not the slot whose last name would be this one: a name never means two memories.
@@ -185,7 +188,8 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
 
     Pool &pool = *pools[pool_index];
     pool.pages.occupy(range, item.generation);
-    PoolRing::push_back(replicas, pool.first_replica[pool.segment_of(item.offset)], slot);
+    PoolRing::push(replicas, pool.first_replica[range.segment], slot,
+                   replica.state == ReplicaState::Ready);
     ++pool.replicas;
     ++namespaces[objects[object].ns].replicas;
     if (replica.state == ReplicaState::Ready) {
@@ -197,7 +201,7 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         objects[object].retiring = objects[object].retiring + 1;
         pool.retiring_bytes += page_bytes_of(replica);
     }
-    refresh_first(objects[object]);
+    refresh_first(object);
     return {id_of(slot), Status::Ok, 0};
 }
 

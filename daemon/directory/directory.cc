@@ -50,6 +50,11 @@ Status Directory::describe_namespace(NamespaceIndex index, uint64_t object_bytes
 void Directory::Impl::set_gate(PoolIndex index) {
     const Pool &pool = *pools[index];
     directory::PoolGate &gate = gates[index];
+    if (pool.leaving) {
+        gate = {};
+        gate.leaving = true;
+        return;
+    }
     gate.owner = pool.spec.owner;
     gate.domain = pool.spec.domain;
     gate.visible = pool.visible && !pool.closing;
@@ -115,7 +120,8 @@ Directory::Totals Directory::totals() const {
     totals.replicas = impl_->replicas.live();
     totals.leases = impl_->leases.total();
     totals.namespaces = impl_->namespaces.size();
-    totals.pools = static_cast<uint32_t>(impl_->pools.size() - impl_->free_pools.size());
+    totals.pools = static_cast<uint32_t>(impl_->pools.size() - impl_->free_pools.size() -
+                                         impl_->to_remove.size());
     return totals;
 }
 

@@ -88,8 +88,15 @@ class Directory {
     PoolIndex adopt_segment(PoolIndex pool, uint32_t segment, bool even_empty = false);
     // Whose pools of a scope beyond Worker `holder` may read: those of this domain; 0: of none.
     void set_host_domain(HolderIndex holder, uint32_t domain);
-    // Forgets pool and replicas. Only after proof, or when no replica is left.
+    // Forgets pool and replicas. Only after proof, or when no replica is left. From now none of them
+    // has a name or is listed, and their leases count for their holders only until sweep() has come
+    // by: the index is not given to another pool before.
     void remove_pool(PoolIndex pool);
+    // Goes on with what remove_pool() and retire_pool() have begun, for a millisecond or so. True:
+    // there is more to do.
+    bool sweep();
+    bool sweeping() const;
+    static constexpr uint32_t kSwept = 2048;  // replicas at once
     // What the directory knows: capacity, ready, ready_allocated, retiring, replicas, leases; and
     // as allocated the pages of committed replicas only.
     wire::Usage pool_usage(PoolIndex pool) const;
@@ -144,14 +151,18 @@ class Directory {
     // StaleGeneration, StaleEpoch; Ok or Pending again for one that is RETIRING already.
     // `owner`: whose pool it must be in (Denied), or UINT32_MAX for marud itself.
     wire::Status retire(const wire::ReplicaName &name, HolderIndex owner);
-    uint64_t retire_pool(PoolIndex pool);  // all of it; returns how many still have readers
+    void retire_pool(
+        PoolIndex pool);  // all of it, with sweep(); it should take no commits any more
     // RETIRING replicas of the pool without leases come out of take_drained() (again).
     void queue_drained(PoolIndex pool);
-    // All replicas of an object (key), or of the namespace. fn(pool, name, has_readers)
-    // for each that was READY; it must not call Directory. Returns how many.
+    // All replicas of an object (key), of the namespace, or of a segment; `most` of them: again until
+    // it is 0. fn(pool, name, has_readers) for each that was READY; it must not call Directory.
+    // Returns how many.
     using RetireFn = std::function<void(PoolIndex, const wire::ReplicaName &, bool)>;
-    uint64_t retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn);
-    uint64_t retire_segment(PoolIndex pool, uint32_t segment, const RetireFn &fn);
+    uint64_t retire_object(NamespaceIndex ns, const wire::Key *key, const RetireFn &fn,
+                           uint64_t most = UINT64_MAX);
+    uint64_t retire_segment(PoolIndex pool, uint32_t segment, const RetireFn &fn,
+                            uint64_t most = UINT64_MAX);
     // RETIRING without leases -> FREED: its pages may be committed again. Busy while readers live;
     // InvalidArgument for a READY one; Denied; and as for every name.
     wire::Status reclaim(const wire::ReplicaName &name, HolderIndex owner);

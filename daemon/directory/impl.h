@@ -74,7 +74,12 @@ struct Directory::Impl {
     }
 
     // ---- commit.cc
-    bool pool_exists(PoolIndex pool) const { return pool < pools.size() && pools[pool]; }
+    bool pool_exists(PoolIndex pool) const {
+        return pool < pools.size() && pools[pool] && !pools[pool]->leaving;
+    }
+    bool is_ready(uint32_t slot) const {  // kNone is not
+        return slot != kNone && replicas[slot].state == ReplicaState::Ready;
+    }
     bool fits(NamespaceIndex ns, uint32_t object, uint64_t length) const noexcept;
     uint32_t same_placement(const directory::Object &object, PoolIndex pool) const noexcept;
     wire::CommitResult install(NamespaceIndex ns, uint32_t object, PoolIndex pool,
@@ -90,7 +95,7 @@ struct Directory::Impl {
     void retire(uint32_t slot);                                       // READY -> RETIRING
     void forget(uint32_t slot, directory::ReplicaEvent event);        // -> FREED, leases included
     void remove_object(uint32_t slot);
-    void refresh_first(directory::Object &object);  // after its first replica changed
+    void refresh_first(uint32_t object);  // after its first replica changed
 
     // ---- acquire.cc, release.cc
     wire::Status take_leases(HolderIndex reader, std::span<wire::AcquireResult> items,
@@ -115,7 +120,8 @@ struct Directory::Impl {
     std::vector<std::optional<directory::Pool>> pools;
     std::vector<directory::PoolGate> gates;  // beside pools
     std::vector<PoolIndex> free_pools;
-    std::vector<uint32_t> host_domains;  // by holder
+    std::vector<PoolIndex> to_retire, to_remove;  // for sweep()
+    std::vector<uint32_t> host_domains;           // by holder
     std::vector<uint32_t> drained;
 };
 

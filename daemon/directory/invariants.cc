@@ -55,12 +55,17 @@ std::string Directory::Impl::check_objects() const {
     for (NamespaceIndex ns = 1; ns <= namespaces.size(); ++ns) {
         const NamespaceRecord &record = namespaces[ns];
         uint64_t on_ring = 0;
+        bool over = false;
         for (uint32_t slot = record.first_object; slot != kNone;
              slot = NamespaceRing::next(objects, record.first_object, slot)) {
             if (objects[slot].ns != ns)
                 return "namespace " + std::to_string(ns) + " has an object of another";
             if (++on_ring > live)
                 return "namespace " + std::to_string(ns) + " has an endless ring of objects";
+            if (over && objects[slot].first_state == ReplicaState::Ready)
+                return "namespace " + std::to_string(ns) +
+                       " has an object that can be found behind one that cannot";
+            over = objects[slot].first_state != ReplicaState::Ready;
         }
         if (on_ring != record.objects)
             return "namespace " + std::to_string(ns) + " counts its objects wrongly";
@@ -83,7 +88,7 @@ std::string Directory::Impl::check_replicas() const {
         ++live;
         if (replica.object >= objects.end() || !objects[replica.object].ns)
             return who + " has no object";
-        if (!pool_exists(replica.pool))
+        if (replica.pool >= pools.size() || !pools[replica.pool])
             return who + " is in a pool that does not exist";
         const Object &object = objects[replica.object];
         ++in_namespace[object.ns];
@@ -124,13 +129,16 @@ std::string Directory::Impl::check_pools() const {
         }
         const Pool &pool = *pools[index];
         const directory::PoolGate &gate = gates[index];
-        if (gate.owner != pool.spec.owner || gate.visible != (pool.visible && !pool.closing) ||
-            gate.open != (gate.visible && pool.spec.tier == wire::Tier::L1))
+        const bool visible = pool.visible && !pool.closing && !pool.leaving;
+        if (gate.owner != (pool.leaving ? 0 : pool.spec.owner) || gate.visible != visible ||
+            gate.open != (visible && pool.spec.tier == wire::Tier::L1) ||
+            gate.leaving != pool.leaving)
             return who + " and its gate differ";
         Pool recount(pool.spec);
         std::vector<std::pair<uint64_t, uint64_t>> ranges;
         for (uint32_t segment = 0; segment < pool.first_replica.size(); ++segment) {
             const uint32_t head = pool.first_replica[segment];
+            bool retiring = false;
             for (uint32_t slot = head; slot != kNone; slot = PoolRing::next(replicas, head, slot)) {
                 const Replica &replica = replicas[slot];
                 if (replica.pool != index || replica.state == ReplicaState::Free ||
@@ -138,6 +146,9 @@ std::string Directory::Impl::check_pools() const {
                     return who + " has a replica that is not its own";
                 if (++recount.replicas > replicas.live())
                     return who + " has an endless ring of replicas";
+                if (retiring && replica.state == ReplicaState::Ready)
+                    return who + " has a READY replica behind a RETIRING one";
+                retiring = replica.state == ReplicaState::Retiring;
                 recount.leases += replica.leases;
                 if (replica.state == ReplicaState::Ready) {
                     recount.ready_bytes += replica.length;

@@ -40,7 +40,7 @@ uint64_t Directory::list_replicas(uint64_t cursor, NamespaceIndex ns_or_0, uint3
     for (; cursor < stop && rows < max; ++cursor) {
         const auto slot = static_cast<uint32_t>(cursor);
         const Replica &replica = impl.replicas[slot];
-        if (replica.state == ReplicaState::Free)
+        if (replica.state == ReplicaState::Free || impl.gates[replica.pool].leaving)
             continue;
         if (ns_or_0 && impl.objects[replica.object].ns != ns_or_0)
             continue;
@@ -57,7 +57,7 @@ uint64_t Directory::list_leases(uint64_t cursor, uint32_t max, std::vector<Lease
     uint32_t rows = 0;
     for (; cursor < stop && rows < max; ++cursor) {
         const Lease &lease = impl.leases.at(static_cast<uint32_t>(cursor));
-        if (!lease.count)
+        if (!lease.count || impl.gates[impl.replicas[lease.replica].pool].leaving)
             continue;
         out.push_back({impl.name_of(lease.replica), lease.holder, impl.replicas[lease.replica].pool,
                        lease.count, lease.since_s});
@@ -76,7 +76,8 @@ void Directory::find_object(NamespaceIndex ns, const wire::Key &key,
         return;
     const uint32_t head = impl.objects[object].first_replica;
     for (uint32_t slot = head; slot != kNone; slot = ObjectRing::next(impl.replicas, head, slot))
-        out.push_back(impl.view_of(slot));
+        if (!impl.gates[impl.replicas[slot].pool].leaving)
+            out.push_back(impl.view_of(slot));
 }
 
 std::optional<Directory::ReplicaView> Directory::find_replica(const wire::ReplicaName &name) const {

@@ -160,7 +160,7 @@ Directory::Impl::Named Directory::Impl::resolve(const wire::ReplicaName &name) c
     if (!number || number > replicas.end())
         return {wire::Status::NotFound, kNone};
     const Replica &replica = replicas[number - 1];
-    if (replica.state == ReplicaState::Free)
+    if (replica.state == ReplicaState::Free || gates[replica.pool].leaving)
         return {wire::Status::StaleGeneration, kNone};
     if (replica.generation != name.generation && !MARU_MUTANT(StaleGenerationAccepted))
         return {wire::Status::StaleGeneration, kNone};

@@ -21,8 +21,9 @@ struct alignas(64) Object {
     uint32_t first_replica = kNone;  // the READY ones first, then the RETIRING ones
     PoolIndex first_pool = 0;
     ReplicaState first_state = ReplicaState::Free;
-    uint32_t retiring : 24 = 0;                 // how many of its replicas are RETIRING
-    uint32_t ns_prev = kNone, ns_next = kNone;  // all objects of the namespace; the free list
+    uint32_t retiring : 24 = 0;  // how many of its replicas are RETIRING
+    // All objects of the namespace, those with a READY replica first; the free list.
+    uint32_t ns_prev = kNone, ns_next = kNone;
 };
 static_assert(sizeof(Object) == 64);
 
@@ -34,7 +35,7 @@ struct alignas(64) Replica {
     uint32_t object = kNone;
     PoolIndex pool = 0;
     uint32_t prev = kNone, next = kNone;            // of its object; next: the free list
-    uint32_t pool_prev = kNone, pool_next = kNone;  // of its segment of its pool
+    uint32_t pool_prev = kNone, pool_next = kNone;  // of its segment of its pool, READY ones first
     uint32_t first_lease = kNone;
     ReplicaState state = ReplicaState::Free;
     bool drained = false;  // queued for take_drained()
@@ -56,6 +57,7 @@ struct PoolGate {
     bool visible = false;  // in use, not hidden, not closing
     bool open = false;     // visible, and of a tier that can be read
     bool shared = false;   // scope host or domain: not only for its owner
+    bool leaving = false;  // removed: what is left in it is nobody's
 };
 
 struct Pool {
@@ -76,6 +78,7 @@ struct Pool {
     PageMap pages;
     bool visible = true;
     bool closing = false;
+    bool leaving = false;
     std::vector<uint32_t> first_replica;  // a ring per segment: the unit of adoption
     uint64_t replicas = 0;
     uint64_t leases = 0;

@@ -10,7 +10,8 @@ using wire::Status;
 
 void Directory::Impl::queue_if_drained(uint32_t slot) {
     Replica &replica = replicas[slot];
-    if (replica.state != ReplicaState::Retiring || replica.leases || replica.drained)
+    if (replica.state != ReplicaState::Retiring || replica.leases || replica.drained ||
+        gates[replica.pool].leaving)
         return;
     replica.drained = true;
     drained.push_back(slot);
@@ -97,7 +98,7 @@ std::vector<DrainedReplica> Directory::take_drained() {
         if (!replica.drained)
             continue;
         replica.drained = false;
-        if (!replica.leases)
+        if (!replica.leases && !impl.gates[replica.pool].leaving)
             taken.push_back({replica.pool, impl.name_of(slot)});
     }
     impl.drained.clear();

@@ -33,6 +33,14 @@ struct Ring {
         head = slot;
     }
 
+    // To the front or to the back.
+    template <typename Records>
+    static void push(Records &records, uint32_t &head, uint32_t slot, bool front) {
+        push_back(records, head, slot);
+        if (front)
+            head = slot;
+    }
+
     template <typename Records>
     static void remove(Records &records, uint32_t &head, uint32_t slot) {
         T &record = records[slot];

@@ -156,19 +156,26 @@ int verb_retire(Context &context) {
             return context.fail(id.error());
         request = wire::AdminRetireRequest{*id, key};
     }
-    const auto reply = client->call_for<wire::CountReply>(request);
-    if (!reply)
-        return context.fail(reply.error());
+    wire::CountReply retired;
+    while (true) {
+        const auto reply = client->call_for<wire::CountReply>(request);
+        if (!reply)
+            return context.fail(reply.error());
+        retired.count += (*reply)->count;
+        retired.pending += (*reply)->pending;
+        if ((*reply)->count < wire::kMaxRetired)
+            break;
+    }
     if (context.options.json) {
         JsonWriter json(context.out);
         json.begin_object();
         json.key("retired");
-        json.number((*reply)->count);
+        json.number(retired.count);
         json.key("pending");
-        json.number((*reply)->pending);
+        json.number(retired.pending);
         json.end_object();
     } else {
-        context.out << "retired " << (*reply)->count << " replicas, " << (*reply)->pending
+        context.out << "retired " << retired.count << " replicas, " << retired.pending
                     << " of them still have readers\n";
     }
     return kOk;

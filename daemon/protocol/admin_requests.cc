@@ -180,30 +180,13 @@ void Service::Impl::on(Call &call, const wire::AdminRetireRequest &request) {
         return;
     const wire::Key *key = request.key ? &*request.key : nullptr;
     std::vector<RetiredReplica> retired;
-    if (call.connection.peer.admin) {
-        directory.retire_object(ns, key,
-                                [&](PoolIndex pool, const wire::ReplicaName &name, bool readers) {
-                                    retired.push_back({pool, name, readers});
-                                });
-    } else {
-        std::vector<Directory::ReplicaView> views;
-        if (key) {
-            directory.find_object(ns, *key, views);
-        } else {
-            uint64_t cursor = 0;
-            do {
-                cursor = directory.list_replicas(cursor, ns, wire::kMaxListRows, views);
-            } while (cursor);
-        }
-        for (const Directory::ReplicaView &view : views) {
-            auto keeper = keeper_of(view.pool);
-            if (view.state != ReplicaState::Ready || !keeper || !may_see(call, keeper->uid))
-                continue;
-            wire::Status status = directory.retire(view.name, UINT32_MAX);
-            if (status == wire::Status::Ok || status == wire::Status::Pending)
-                retired.push_back({view.pool, view.name, status == wire::Status::Pending});
-        }
-    }
+    // What is in a namespace is of its uid, whose namespaces the caller may see.
+    directory.retire_object(
+        ns, key,
+        [&](PoolIndex pool, const wire::ReplicaName &name, bool readers) {
+            retired.push_back({pool, name, readers});
+        },
+        wire::kMaxRetired);
     record_retired(retired);
     wire::CountReply answer;
     answer.count = retired.size();

@@ -217,7 +217,7 @@ void Service::Impl::tick() {
             retry.push_back(pool.index);
     });
     say_unknown_readers(next);
-    deadline = next;
+    deadline = directory.sweep() ? now : next;
 
     for (HolderIndex holder : silent) {
         Session &session = *sessions.at(holder);

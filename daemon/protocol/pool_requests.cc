@@ -463,6 +463,7 @@ void Service::Impl::force_pool(Call &call, Pool &pool) {
         directory.set_closing(pool.index, true);
     }
     directory.retire_pool(pool.index);
+    sweep_soon();
     if (pool.shared()) {
         record(RecordedEnd{{pool.id, UINT32_MAX}});
         flush_records();  // the answer may be long in coming

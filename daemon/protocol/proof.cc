@@ -229,6 +229,7 @@ void Service::Impl::remove_pool(Pool &pool) {
     std::erase_if(owner.reclaimable,
                   [&](const auto &entry) { return entry.second.pool == pool.index; });
     directory.remove_pool(pool.index);
+    sweep_soon();
     pool.charge.release();
     for (Segment &segment : pool.segments)
         segment.charge.release();

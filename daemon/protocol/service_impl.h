@@ -305,6 +305,10 @@ struct Service::Impl {
     void stalled(TimeNs gap);
     void tick();
     void note_deadline(TimeNs when) { deadline = when < deadline ? when : deadline; }
+    void sweep_soon() {  // after something of which the directory has done a part only
+        if (directory.sweeping())
+            note_deadline(now);
+    }
     bool reapable(const Session &session) const;
     bool holds_nothing(const Session &session) const;
     std::string person(const Session &session) const;  // "pid 12 (python3)"

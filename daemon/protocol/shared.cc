@@ -199,6 +199,7 @@ void Service::Impl::drop_if_over(AdoptedSegment &segment) {
     flush_records();
     effects.drop_segment(ref);
     directory.remove_pool(segment.index);
+    sweep_soon();
     adopted_segments.remove(segment);
     tell_gone(uid, ref);
 }
@@ -219,10 +220,12 @@ void Service::Impl::on(Call &call, const wire::RetireSegmentRequest &request) {
         return;
     }
     std::vector<RetiredReplica> retired;
-    directory.retire_segment(kept ? kept->index : pool->index, kept ? 0 : request.segment,
-                             [&](PoolIndex index, const wire::ReplicaName &name, bool readers) {
-                                 retired.push_back({index, name, readers});
-                             });
+    directory.retire_segment(
+        kept ? kept->index : pool->index, kept ? 0 : request.segment,
+        [&](PoolIndex index, const wire::ReplicaName &name, bool readers) {
+            retired.push_back({index, name, readers});
+        },
+        wire::kMaxRetired);
     record_retired(retired);
     wire::CountReply answer;
     answer.count = retired.size();

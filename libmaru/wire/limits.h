@@ -20,6 +20,7 @@ inline constexpr uint32_t kMaxBatchItems =
     1024;  // commit 72 B, acquire result 48 B, republish 88 B
 inline constexpr uint32_t kMaxProbeObjects =
     65536;                                     // keys x manifest: bounds one probe's loop time
+inline constexpr uint32_t kMaxRetired = 1024;  // replicas by one admin request: ask again
 inline constexpr uint32_t kMaxListRows = 128;  // a listing is paged; a row may carry two texts
 
 // Linux delivers at most 253 descriptors with one message (SCM_MAX_FD).

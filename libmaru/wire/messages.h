@@ -303,7 +303,9 @@ struct ExplainRequest {  // why would this engine (not) read this object?
     std::string_view engine;
     uint32_t uid = UINT32_MAX;  // whose engine; UINT32_MAX = the caller's
 };
-struct AdminRetireRequest {  // all replicas of an object; or of a whole namespace without a key
+// All replicas of an object; or of a whole namespace without a key. kMaxRetired of them at once: a
+// count of that many says that there may be more. So it is with RetireSegment.
+struct AdminRetireRequest {
     Id namespace_id = 0;
     std::optional<Key> key;
 };

@@ -188,7 +188,7 @@ TEST_F(RetireTest, A11_CountersReachZeroAndStayThere) {
     EXPECT_EQ(directory.pool_usage(pool).retiring_bytes, kPage);
     EXPECT_EQ(directory.retire_object(ns, nullptr, remember), 2u);
     EXPECT_EQ(directory.retire_object(ns, nullptr, remember), 0u);
-    EXPECT_EQ(directory.retire_pool(pool), 0u);
+    directory.retire_pool(pool);
     ASSERT_EQ(names.size(), 3u);
     for (const wire::ReplicaName &name : names) {
         EXPECT_EQ(directory.reclaim(name, kAnn), Status::Ok);
@@ -220,14 +220,134 @@ TEST_F(RetireTest, RetiringAnObjectTellsOfReaders) {
     EXPECT_EQ(without, 1);
 }
 
-TEST_F(RetireTest, RetiringAPoolCountsWhatIsStillRead) {
+TEST_F(RetireTest, ARetiredPoolIsReadByThoseWhoDoSoAlready) {
     for (uint64_t i = 0; i < 5; ++i)
         put(pool, key_of(i), i);
     acquire(kAnn, 3);
-    EXPECT_EQ(directory.retire_pool(pool), 1u);
+    directory.retire_pool(pool);
     for (uint64_t i = 0; i < 5; ++i)
         EXPECT_FALSE(hit(kAnn, i));
-    EXPECT_EQ(directory.retire_pool(pool), 1u);
+    EXPECT_EQ(directory.pool_leases(pool), 1u);
+    EXPECT_FALSE(directory.sweeping());
+}
+
+// More than goes at once: three whole steps and a bit.
+class LargePoolTest : public DirectoryTest {
+  protected:
+    static constexpr uint64_t kCount = 3 * Directory::kSwept + 10;
+
+    LargePoolTest() {
+        for (uint64_t i = 0; i < kCount; ++i)
+            names.push_back(put(large, key_of(i), i));
+    }
+    // How many steps are left; nothing is wrong between any two of them.
+    int sweep_all() {
+        int steps = 0;
+        for (bool more = directory.sweeping(); more; ++steps) {
+            EXPECT_EQ(directory.check_invariants(), "");
+            more = directory.sweep();
+        }
+        EXPECT_FALSE(directory.sweeping());
+        return steps;
+    }
+
+    PoolIndex large = add_pool(kCid, kHostDomain, wire::Scope::Host, kCount *kPage / kSegment + 1);
+    std::vector<wire::ReplicaName> names;
+};
+
+TEST_F(LargePoolTest, OneThatIsRemovedIsGoneAtOnceAndItsMemoryInSteps) {
+    const PoolIndex small = add_pool(kAnn);
+    put(small, key_of(0), 0);
+    acquire(kBob, 1);
+    acquire(kBob, kCount - 1);
+    directory.retire(names[2], kCid);
+    directory.remove_pool(large);
+    EXPECT_TRUE(directory.sweeping());
+    EXPECT_EQ(directory.totals().pools, 1u);
+    EXPECT_EQ(directory.pool_usage(large).replicas, 0u);
+    EXPECT_EQ(directory.pool_leases(large), 0u);
+    EXPECT_TRUE(hit(kAnn, 0));
+    EXPECT_FALSE(hit(kBob, kCount - 1));
+    for (const wire::ReplicaName &name : {names[0], names[1], names[2], names[kCount - 1]}) {
+        EXPECT_EQ(directory.release(kBob, name), Status::StaleGeneration);
+        EXPECT_EQ(directory.reclaim(name, UINT32_MAX), Status::StaleGeneration);
+        EXPECT_EQ(directory.set_lease(kBob, name, 1, 0), Status::StaleGeneration);
+        EXPECT_FALSE(directory.find_replica(name));
+    }
+    EXPECT_EQ(directory.commit(ns, large, item(key_of(kCount), kCount)).status, Status::NotFound);
+    std::vector<Directory::ReplicaView> rows;
+    for (uint64_t cursor = 0; (cursor = directory.list_replicas(cursor, 0, 100, rows));) {
+    }
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0].pool, small);
+    std::vector<Directory::LeaseView> leases;
+    EXPECT_EQ(directory.list_leases(0, 100, leases), 0u);
+    EXPECT_TRUE(leases.empty());
+    // Its number is not another pool's before the last of it has gone.
+    EXPECT_NE(add_pool(kBob), large);
+    directory.drop_holder(kBob);
+    EXPECT_TRUE(directory.take_drained().empty());
+    uint64_t told = 0;
+    EXPECT_EQ(directory.retire_object(ns, nullptr,
+                                      [&](PoolIndex in, const wire::ReplicaName &, bool) {
+                                          EXPECT_EQ(in, small);
+                                          ++told;
+                                      }),
+              1u);
+    EXPECT_EQ(told, 1u);
+    EXPECT_EQ(sweep_all(), 3);
+    EXPECT_EQ(directory.totals().replicas, 1u);
+    EXPECT_EQ(add_pool(kBob), large);
+}
+
+TEST_F(LargePoolTest, WhatALeavingPoolHadMayBeCommittedElsewhere) {
+    directory.remove_pool(large);
+    const PoolIndex small = add_pool(kCid, kHostDomain, wire::Scope::Host);
+    for (uint64_t i = 0; i < 3; ++i)
+        put(small, key_of(kCount - 1 - i), i);
+    EXPECT_EQ(directory.republish(ns, small, item(key_of(5), 5), false).status, Status::Ok);
+    for (uint64_t i : {kCount - 1, kCount - 3, uint64_t{5}})
+        EXPECT_TRUE(hit(kBob, i));
+    sweep_all();
+    for (uint64_t i : {kCount - 1, kCount - 3, uint64_t{5}})
+        EXPECT_TRUE(hit(kBob, i));
+    EXPECT_EQ(directory.totals().replicas, 4u);
+}
+
+TEST_F(LargePoolTest, OneThatIsRetiredGoesInStepsToo) {
+    acquire(kBob, 7);
+    directory.set_closing(large, true);
+    directory.retire_pool(large);
+    EXPECT_FALSE(hit(kBob, kCount - 1));
+    EXPECT_EQ(sweep_all(), 3);
+    EXPECT_EQ(directory.pool_usage(large).retiring_bytes, kCount * kPage);
+    EXPECT_EQ(directory.pool_usage(large).ready_bytes, 0u);
+    directory.retire_pool(large);
+    directory.remove_pool(large);  // what was begun is not gone on with
+    sweep_all();
+    EXPECT_EQ(directory.totals().replicas, 0u);
+}
+
+TEST_F(LargePoolTest, WhatWasToBeRetiredIsNotAdoptedAsReady) {
+    directory.set_closing(large, true);
+    directory.retire_pool(large);
+    const auto segments = static_cast<uint32_t>(kCount * kPage / kSegment + 1);
+    for (uint32_t segment = 0; segment < segments; ++segment)
+        EXPECT_EQ(directory.adopt_segment(large, segment), kNoPool);
+    EXPECT_EQ(directory.totals().replicas, 0u);
+    sweep_all();
+}
+
+TEST_F(LargePoolTest, ANamespaceIsRetiredSoManyAtATime) {
+    uint64_t told = 0;
+    const auto tell = [&](PoolIndex, const wire::ReplicaName &, bool) { ++told; };
+    EXPECT_EQ(directory.retire_object(ns, nullptr, tell, 1000), 1000u);
+    EXPECT_EQ(directory.pool_usage(large).ready_bytes, (kCount - 1000) * kPage);
+    for (uint64_t page = 0, step; (step = directory.retire_segment(large, 0, tell, 7)); ++page)
+        ASSERT_LE(step, 7u);
+    while (directory.retire_object(ns, nullptr, tell, 1000))
+        EXPECT_EQ(directory.check_invariants(), "");
+    EXPECT_EQ(told, kCount);
 }
 
 TEST_F(RetireTest, RemovedPoolLeavesNothingBehind) {

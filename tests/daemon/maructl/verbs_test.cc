@@ -219,6 +219,18 @@ TEST(MaructlVerbs, RetireByOptionMeansTheSame) {
     EXPECT_EQ(marud.requests(), (std::vector<std::string>{"hello", "retire_segment"}));
 }
 
+TEST(MaructlVerbs, RetireGoesOnUntilAnAnswerIsNotAWholeOne) {
+    int asked = 0;
+    FakeMarud marud([&](const wire::Request &r) -> std::optional<wire::ReplyBody> {
+        EXPECT_TRUE(std::holds_alternative<wire::AdminRetireRequest>(r.body));
+        return ++asked < 3 ? wire::CountReply{wire::kMaxRetired, 2} : wire::CountReply{7, 1};
+    });
+    const Outcome outcome = run_words({"retire", "0x1", "--json"}, marud.opener());
+    EXPECT_EQ(outcome.exit, kOk) << outcome.err;
+    EXPECT_EQ(outcome.out, "{\"retired\":2055,\"pending\":5}\n");
+    EXPECT_EQ(asked, 3);
+}
+
 TEST(MaructlVerbs, ExplainAsksForTheEngineAndUidGiven) {
     auto answer = [](const wire::Request &r) -> std::optional<wire::ReplyBody> {
         const auto &explain = std::get<wire::ExplainRequest>(r.body);
