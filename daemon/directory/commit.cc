@@ -44,8 +44,19 @@ uint32_t Directory::Impl::same_placement(const Object &object, PoolIndex pool) c
     return kNone;
 }
 
+uint32_t Directory::prefetch(NamespaceIndex ns, const wire::Key &key) const {
+    const uint32_t hash = impl_->hash_of(ns, key);
+    impl_->table.prefetch(hash);
+    return hash;
+}
+
 CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
                                const wire::CommitItem &item) {
+    return commit(ns, pool_index, item, impl_->hash_of(ns, item.key));
+}
+
+CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
+                               const wire::CommitItem &item, uint32_t hash) {
     Impl &impl = *impl_;
     if (!impl.namespaces.contains(ns) || !impl.pool_exists(pool_index))
         return refused(Status::NotFound);
@@ -57,7 +68,7 @@ CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
     const std::optional<PageMap::Range> range = pool.locate(item.offset, item.length);
     if (!range)
         return refused(Status::Conflict);
-    const uint32_t object = impl.find_object(ns, item.key);
+    const uint32_t object = impl.find_object(ns, item.key, hash);
     if (!impl.fits(ns, object, item.length))
         return refused(Status::Incompatible);
     // Before the duplicate check: AlreadyPresent tells the owner that its pages are its own again.
@@ -70,7 +81,7 @@ CommitResult Directory::commit(NamespaceIndex ns, PoolIndex pool_index,
         if (present != kNone)
             return refused(Status::AlreadyPresent, impl.id_of(present));
     }
-    return impl.install(ns, object, pool_index, item, *range, ReplicaEvent::Commit);
+    return impl.install(ns, object, hash, pool_index, item, *range, ReplicaEvent::Commit);
 }
 
 CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
@@ -84,7 +95,8 @@ CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
     const std::optional<PageMap::Range> range = pool.locate(item.offset, item.length);
     if (!range)
         return refused(Status::Conflict);
-    const uint32_t object = impl.find_object(ns, item.key);
+    const uint32_t hash = impl.hash_of(ns, item.key);
+    const uint32_t object = impl.find_object(ns, item.key, hash);
     if (!impl.fits(ns, object, item.length))
         return refused(Status::Incompatible);
     if (!pool.pages.is_free(*range)) {
@@ -103,7 +115,7 @@ CommitResult Directory::republish(NamespaceIndex ns, PoolIndex pool_index,
     const bool surplus =
         !retiring && object != kNone && impl.ready_in_domain(impl.objects[object], pool_index);
     const CommitResult result =
-        impl.install(ns, object, pool_index, item, *range,
+        impl.install(ns, object, hash, pool_index, item, *range,
                      retiring || surplus ? ReplicaEvent::AdoptRetiring : ReplicaEvent::Commit);
     if (result.status == Status::Ok)
         impl.queue_if_drained(wire::id_number(result.replica) - 1);
@@ -152,9 +164,9 @@ bool Directory::Impl::ready_in_domain(const Object &object, PoolIndex pool) cons
     return false;
 }
 
-CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIndex pool_index,
-                                      const wire::CommitItem &item, const PageMap::Range &range,
-                                      ReplicaEvent event) {
+CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, uint32_t hash_of_key,
+                                      PoolIndex pool_index, const wire::CommitItem &item,
+                                      const PageMap::Range &range, ReplicaEvent event) {
     if (replicas.live() >= config.max_replicas)
         return refused(Status::NoSpace);
     // Also a READY one: it will be retired.
@@ -162,7 +174,7 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
         return refused(Status::NoSpace);
     if (object == kNone) {
         object = objects.allocate();
-        if (!table.insert(hash_of(ns, item.key), object)) {
+        if (!table.insert(hash_of_key, object)) {
             objects.release(object);
             return refused(Status::NoSpace);
         }
@@ -192,14 +204,15 @@ CommitResult Directory::Impl::install(NamespaceIndex ns, uint32_t object, PoolIn
                    replica.state == ReplicaState::Ready);
     ++pool.replicas;
     ++namespaces[objects[object].ns].replicas;
+    const uint64_t page_bytes = range.count * pool.page_bytes.value();
     if (replica.state == ReplicaState::Ready) {
         ObjectRing::push_front(replicas, objects[object].first_replica, slot);
         pool.ready_bytes += item.length;
-        pool.ready_allocated_bytes += page_bytes_of(replica);
+        pool.ready_allocated_bytes += page_bytes;
     } else {
         ObjectRing::push_back(replicas, objects[object].first_replica, slot);
         objects[object].retiring = objects[object].retiring + 1;
-        pool.retiring_bytes += page_bytes_of(replica);
+        pool.retiring_bytes += page_bytes;
     }
     refresh_first(object);
     return {id_of(slot), Status::Ok, 0};

@@ -112,6 +112,11 @@ class Directory {
     // copies of the object are RETIRING that looking for one of them would take too long).
     // `pool` belongs to the caller: checked before; item.pool is not looked at.
     wire::CommitResult commit(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item);
+    // For batches: asks for the memory that a commit will look at, some items ahead of it, and gives
+    // the hash that it needs.
+    uint32_t prefetch(NamespaceIndex ns, const wire::Key &key) const;
+    wire::CommitResult commit(NamespaceIndex ns, PoolIndex pool, const wire::CommitItem &item,
+                              uint32_t prefetched);
     // The same without the duplicate check, for a re-attached worker's word; retiring ones are
     // registered but never found. Idempotent for an identical (key, pool, range, generation): Ok and
     // the same id; one that was READY retires if it is told so now. Hidden and closing pools take

@@ -53,7 +53,11 @@ struct Directory::Impl {
     void lookup_hashed(HolderIndex reader, NamespaceIndex ns, const Items &items,
                        const uint32_t *hashes, uint32_t count,
                        uint32_t *ret_replicas) const noexcept;
-    uint32_t find_object(NamespaceIndex ns, const wire::Key &key) const noexcept;
+    uint32_t find_object(NamespaceIndex ns, const wire::Key &key) const noexcept {
+        return find_object(ns, key, hash_of(ns, key));
+    }
+    uint32_t find_object(NamespaceIndex ns, const wire::Key &key,
+                         uint32_t hash_of_key) const noexcept;
     uint32_t hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept;
     bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,
                    uint32_t shard, uint32_t part) const noexcept;
@@ -82,8 +86,9 @@ struct Directory::Impl {
     }
     bool fits(NamespaceIndex ns, uint32_t object, uint64_t length) const noexcept;
     uint32_t same_placement(const directory::Object &object, PoolIndex pool) const noexcept;
-    wire::CommitResult install(NamespaceIndex ns, uint32_t object, PoolIndex pool,
-                               const wire::CommitItem &item, const directory::PageMap::Range &range,
+    wire::CommitResult install(NamespaceIndex ns, uint32_t object, uint32_t hash_of_key,
+                               PoolIndex pool, const wire::CommitItem &item,
+                               const directory::PageMap::Range &range,
                                directory::ReplicaEvent event);
     void set_gate(PoolIndex pool);
     void move_replica(uint32_t slot, PoolIndex to);

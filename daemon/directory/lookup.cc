@@ -60,8 +60,9 @@ uint32_t Directory::Impl::hash_of(NamespaceIndex ns, const wire::Key &key) const
     return hash(MARU_MUTANT(NamespaceMixUp) ? 0 : ns, key.digest, key.shard, key.part);
 }
 
-uint32_t Directory::Impl::find_object(NamespaceIndex ns, const wire::Key &key) const noexcept {
-    return table.find(hash_of(ns, key), [&](uint32_t slot) {
+uint32_t Directory::Impl::find_object(NamespaceIndex ns, const wire::Key &key,
+                                      uint32_t hash_of_key) const noexcept {
+    return table.find(hash_of_key, [&](uint32_t slot) {
         return is_object(objects[slot], ns, key.digest, key.shard, key.part);
     });
 }

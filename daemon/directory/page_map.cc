@@ -21,20 +21,20 @@ void PageMap::grant(uint32_t segment) {
 }
 
 uint64_t PageMap::segment_pages(uint32_t segment) const {
-    const uint64_t rest = capacity_bytes_ - segment * segment_bytes_;
-    return std::min(rest, segment_bytes_) / page_bytes_;
+    const uint64_t rest = capacity_bytes_ - segment * segment_bytes_.value();
+    return page_bytes_.quotient(std::min(rest, segment_bytes_.value()));
 }
 
 std::optional<PageMap::Range> PageMap::locate(uint64_t offset, uint64_t length) const {
     // Subtractions only: offset + length may pass 2^64.
     if (!length || offset >= capacity_bytes_ || length > capacity_bytes_ - offset)
         return std::nullopt;
-    if (offset % page_bytes_)
+    if (page_bytes_.remainder(offset))
         return std::nullopt;
     Range range;
-    range.segment = static_cast<uint32_t>(offset / segment_bytes_);
-    range.first = offset % segment_bytes_ / page_bytes_;
-    range.count = length / page_bytes_ + (length % page_bytes_ != 0);
+    range.segment = static_cast<uint32_t>(segment_bytes_.quotient(offset));
+    range.first = page_bytes_.quotient(segment_bytes_.remainder(offset));
+    range.count = page_bytes_.ceiling(length);
     const uint64_t pages = segment_pages(range.segment);
     if (range.first >= pages || range.count > pages - range.first)
         return std::nullopt;

@@ -13,6 +13,8 @@
 #include <optional>
 #include <vector>
 
+#include "libmaru/base/divisor.h"
+
 namespace maru::directory {
 
 class PageMap {
@@ -59,8 +61,8 @@ class PageMap {
     uint64_t segment_pages(uint32_t segment) const;
 
     uint64_t capacity_bytes_;
-    uint64_t segment_bytes_;
-    uint32_t page_bytes_;
+    Divisor segment_bytes_;
+    Divisor page_bytes_;
     std::vector<Segment> segments_;
     size_t arrays_ = 0;
 };

@@ -63,6 +63,8 @@ struct PoolGate {
 struct Pool {
     Pool(const PoolSpec &pool_spec)
         : spec(pool_spec),
+          segment_bytes(pool_spec.segment_bytes),
+          page_bytes(pool_spec.page_bytes),
           pages(pool_spec.capacity_bytes, pool_spec.segment_bytes, pool_spec.page_bytes),
           first_replica(pages.segment_count(), kNone) {}
 
@@ -71,10 +73,11 @@ struct Pool {
         return pages.locate(offset - spec.first_offset, length);
     }
     uint32_t segment_of(uint64_t offset) const {
-        return static_cast<uint32_t>((offset - spec.first_offset) / spec.segment_bytes);
+        return static_cast<uint32_t>(segment_bytes.quotient(offset - spec.first_offset));
     }
 
     PoolSpec spec;
+    Divisor segment_bytes, page_bytes;  // as in spec
     PageMap pages;
     bool visible = true;
     bool closing = false;

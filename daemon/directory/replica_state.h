@@ -2,7 +2,9 @@
 // never reach it. FREED is Free: the slot, not the memory, which then belongs to the worker again.
 #pragma once
 
+#include <array>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -44,11 +46,26 @@ static_assert(!next_state(ReplicaState::Ready, ReplicaEvent::Reclaim));
 // What retired never comes back.
 static_assert(!next_state(ReplicaState::Retiring, ReplicaEvent::Commit));
 
+// The same as a table: every commit looks at it.
+inline constexpr uint8_t kNoState = UINT8_MAX;
+inline constexpr auto kNextStates = [] {
+    std::array<std::array<uint8_t, 5>, 3> table{};
+    for (size_t from = 0; from < table.size(); ++from)
+        for (size_t event = 0; event < table[from].size(); ++event) {
+            const auto next =
+                next_state(static_cast<ReplicaState>(from), static_cast<ReplicaEvent>(event));
+            table[from][event] = next ? static_cast<uint8_t>(*next) : kNoState;
+        }
+    return table;
+}();
+static_assert(static_cast<size_t>(ReplicaState::Retiring) + 1 == kNextStates.size());
+static_assert(static_cast<size_t>(ReplicaEvent::Remove) + 1 == kNextStates[0].size());
+
 // The one place that assigns a state. Callers check what a peer asks first: a missing edge is a bug.
 inline void transition(ReplicaState &state, ReplicaEvent event) {
-    const std::optional<ReplicaState> next = next_state(state, event);
-    assert(next);
-    state = *next;
+    const uint8_t next = kNextStates[static_cast<size_t>(state)][static_cast<size_t>(event)];
+    assert(next != kNoState);
+    state = static_cast<ReplicaState>(next);
 }
 
 }  // namespace maru::directory

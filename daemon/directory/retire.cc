@@ -18,8 +18,8 @@ using directory::ReplicaEvent;
 using wire::Status;
 
 uint64_t Directory::Impl::page_bytes_of(const Replica &replica) const {
-    const uint64_t page = pools[replica.pool]->spec.page_bytes;
-    return (replica.length / page + (replica.length % page != 0)) * page;
+    const Divisor &page = pools[replica.pool]->page_bytes;
+    return page.ceiling(replica.length) * page.value();
 }
 
 void Directory::Impl::refresh_first(uint32_t slot) {

@@ -80,14 +80,27 @@ void Service::Impl::on(Call &call, const wire::CommitRequest &request) {
             }
         }
     }
-    for (size_t i = 0; i < request.items.size(); ++i)
-        commit_results[i] =
-            commit_one(session, ns, request.namespace_id, request.first_op + i, request.items[i]);
+    constexpr size_t kAhead = 8;  // items: long enough for the memory to answer
+    std::array<uint32_t, kAhead> hashes;
+    const size_t count = request.items.size();
+    for (size_t i = 0; i < std::min(kAhead, count); ++i)
+        hashes[i] = directory.prefetch(ns, request.items[i].key);
+    const Pool *pool = nullptr;  // nearly always the same one
+    for (size_t i = 0; i < count; ++i) {
+        if (!pool || pool->id != request.items[i].pool)
+            pool = pools.find(request.items[i].pool);
+        const uint32_t hash = hashes[i % kAhead];
+        if (i + kAhead < count)
+            hashes[i % kAhead] = directory.prefetch(ns, request.items[i + kAhead].key);
+        commit_results[i] = commit_one(session, ns, request.namespace_id, request.first_op + i,
+                                       request.items[i], pool, hash);
+    }
     reply(call, wire::CommitReply{std::span(commit_results).first(request.items.size())});
 }
 
 wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns, wire::Id ns_id,
-                                             uint64_t op, const wire::CommitItem &item) {
+                                             uint64_t op, const wire::CommitItem &item,
+                                             const Pool *pool, uint32_t prefetched) {
     uint64_t content = commit_content(ns_id, item);
     if (const Ledger::Entry *first = session.ledger.find(op)) {
         ++tally.commit_retries;
@@ -98,7 +111,6 @@ wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns
         return {first->replica, first->status, 0};
     }
     wire::CommitResult result{0, wire::Status::Internal, 0};
-    Pool *pool = pools.find(item.pool);
     if (!pool)
         result.status = wire::Status::NotFound;
     else if (pool->owner != &session && !MARU_MUTANT(ForeignCommit))
@@ -106,7 +118,7 @@ wire::CommitResult Service::Impl::commit_one(Session &session, NamespaceIndex ns
     else if (item.length != session.object_bytes)
         result.status = wire::Status::Incompatible;
     else
-        result = directory.commit(ns, pool->index, item);
+        result = directory.commit(ns, pool->index, item, prefetched);
     if (result.status == wire::Status::Ok && pool->shared())
         record_commit(ns, pool->owner->uid, item);
     session.ledger.record(op, content, result);

@@ -258,7 +258,8 @@ struct Service::Impl {
     void on(Call &call, const wire::ReclaimAckRequest &request);
     bool operations_fit(const Call &call, uint64_t first, size_t count);
     wire::CommitResult commit_one(Session &session, NamespaceIndex ns, wire::Id ns_id, uint64_t op,
-                                  const wire::CommitItem &item);
+                                  const wire::CommitItem &item, const Pool *pool,
+                                  uint32_t prefetched);
     bool manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
                        uint64_t max_objects);
     void distribute_drained();

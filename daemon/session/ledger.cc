@@ -13,9 +13,13 @@ namespace {
 constexpr uint64_t kFirstPlaces = 64;
 constexpr uint64_t kKeptPlaces = 1024;  // an empty ring above this gives its memory back
 
-uint64_t mix(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-    return hash ^ (hash >> 29);
+__extension__ typedef unsigned __int128 uint128;
+
+// Two words at once: every bit of the product's halves depends on both.
+uint64_t mix(uint64_t hash, uint64_t a, uint64_t b) {
+    const uint128 product =
+        static_cast<uint128>(a ^ hash ^ 0x9e3779b97f4a7c15) * (b ^ 0xd1b54a32d192ed03);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
 }  // namespace
@@ -86,9 +90,10 @@ uint64_t commit_content(wire::Id namespace_id, const wire::CommitItem &item) {
     uint64_t words[sizeof(item) / sizeof(uint64_t)];
     static_assert(sizeof(item) % sizeof(uint64_t) == 0);
     std::memcpy(words, &item, sizeof(item));
-    uint64_t hash = mix(0x6d617275, namespace_id);
-    for (uint64_t word : words)
-        hash = mix(hash, word);
+    constexpr size_t kWords = sizeof(words) / sizeof(words[0]);
+    uint64_t hash = mix(0x6d617275, namespace_id, words[kWords - 1]);
+    for (size_t i = 0; i + 1 < kWords; i += 2)
+        hash = mix(hash, words[i], words[i + 1]);
     return hash;
 }
 

@@ -180,9 +180,14 @@ bool take_commit_reply(Session &session, const Part &part, const wire::ReplyBody
     const auto *reply = std::get_if<wire::CommitReply>(&body);
     if (!reply || reply->results.size() != part.count)
         return false;
+    const auto absent = [](const auto &result) { return result.status == Status::Absent; };
+    if (std::none_of(reply->results.begin(), reply->results.end(), absent)) {
+        session.settle_commits(part.op_id, reply->results);
+        return true;
+    }
     for (uint32_t i = 0; i < part.count; ++i) {
         const wire::CommitResult &result = reply->results[i];
-        if (result.status == Status::Absent)
+        if (absent(result))
             session.renew_commit(part.op_id + i);
         else
             session.settle_commit(part.op_id + i, result);

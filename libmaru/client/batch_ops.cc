@@ -173,17 +173,16 @@ void CommitOp::next(wire::RequestBody &body, Part &part) {
                             static_cast<uint32_t>(limits.ledger_items - ledger.span())),
          part);
     items_.clear();
+    items_.reserve(part.count);
+    part.op_id = ledger.next_id();
     for (uint32_t i = part.first; i < part.first + part.count; ++i) {
-        CommitRecord record;
+        CommitRecord &record = ledger.add();
         record.op = this;
         record.index = i;
         record.ns = ns_;
         record.pool = pool_;
         record.key = keys_[i];
         record.run = runs_[i];
-        const uint64_t id = ledger.add(record);
-        if (i == part.first)
-            part.op_id = id;
         items_.push_back(
             {keys_[i], pool_->id(), runs_[i].offset, runs_[i].length, runs_[i].generation});
         ++outstanding_;

@@ -38,12 +38,16 @@ class CommitLedger {
     size_t span() const { return next_ - base_; }  // what marud must remember
     uint64_t unsettled() const { return unsettled_; }
 
-    uint64_t add(const CommitRecord &record) {
+    // A new one, to be filled in before the next is added. Its id is next_id() of before.
+    CommitRecord &add() {
         if (span() == ring_.size())
             grow();
-        at(next_) = record;
         ++unsettled_;
-        return next_++;
+        return at(next_++) = CommitRecord{};
+    }
+    uint64_t add(const CommitRecord &record) {
+        add() = record;
+        return next_ - 1;
     }
     // nullptr: never given, or settled and forgotten.
     CommitRecord *find(uint64_t id) {

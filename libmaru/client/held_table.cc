@@ -5,13 +5,12 @@
 
 namespace maru::client {
 
-uint64_t HeldTable::hash(wire::Id replica) {
-    uint64_t mixed = replica * 0x9e3779b97f4a7c15ull;
-    return mixed ^ (mixed >> 32);
+uint32_t HeldTable::hash(wire::Id replica) {
+    return static_cast<uint32_t>((replica * 0x9e3779b97f4a7c15ull) >> 32);
 }
 
 // Digests are uniform already; shard and part must not fall on the same place.
-uint64_t HeldTable::hash(const Namespace *ns, const wire::Key &key) {
+uint32_t HeldTable::hash(const Namespace *ns, const wire::Key &key) {
     uint64_t head;
     std::memcpy(&head, key.digest.bytes.data(), sizeof head);
     return hash(head ^ (static_cast<uint64_t>(key.shard) << 32 | key.part) ^
@@ -26,66 +25,62 @@ void HeldTable::reserve(size_t more) {
         for (uint32_t slot = slots_.size(); slot-- > before;)
             free_.push_back(slot);
     }
-    by_replica_.reserve(more, [this](uint32_t s) { return replica_hash(s); });
-    by_key_.reserve(more, [this](uint32_t s) { return key_hash(s); });
+    by_replica_.reserve(more);
+    by_key_.reserve(more);
 }
 
-uint32_t HeldTable::insert(const Held &held) {
-    reserve(1);
+uint32_t HeldTable::insert(HeldState state, Namespace *ns, const wire::Key &key, wire::Id replica,
+                           const pool::PageRun &run) {
+    if (free_.empty())
+        reserve(1);
     const uint32_t slot = free_.back();
     free_.pop_back();
-    slots_[slot] = held;
-    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
-    if (held.state == HeldState::Ready)
-        by_key_.insert(slot, [this](uint32_t s) { return key_hash(s); });
+    Held &held = slots_[slot];  // a new one, by remove() or by growth
+    held.state = state;
+    held.ns = ns;
+    held.key = key;
+    held.replica = replica;
+    held.run = run;
+    by_replica_.insert(slot, hash(replica));
     return slot;
 }
 
 uint32_t HeldTable::add(Namespace *ns, Pool *pool, const wire::Key &key, wire::Id replica,
                         const pool::PageRun &run) {
-    Held held;
-    held.state = HeldState::Ready;
-    held.ns = ns;
-    held.pool = pool;
-    held.key = key;
-    held.replica = replica;
-    held.run = run;
-    return insert(held);
+    const uint32_t slot = insert(HeldState::Ready, ns, key, replica, run);
+    slots_[slot].pool = pool;
+    by_key_.insert(slot, hash(ns, key));
+    return slot;
 }
 
 uint32_t HeldTable::add_foreign(Namespace *ns, wire::Id pool, const wire::Key &key,
                                 wire::Id replica, const pool::PageRun &run) {
-    Held held;
-    held.state = HeldState::Foreign;
-    held.ns = ns;
-    held.pool_id = pool;
-    held.key = key;
-    held.replica = replica;
-    held.run = run;
-    return insert(held);
+    const uint32_t slot = insert(HeldState::Foreign, ns, key, replica, run);
+    slots_[slot].pool_id = pool;
+    return slot;
 }
 
 void HeldTable::withdraw(uint32_t slot, HeldState to) {
     Held &held = slots_[slot];
     assert(to != HeldState::Ready && to != HeldState::Free);
     if (held.state == HeldState::Ready)
-        by_key_.erase(slot, [this](uint32_t s) { return key_hash(s); });
+        by_key_.erase(slot, hash(slots_[slot].ns, slots_[slot].key));
     held.state = to;
 }
 
 void HeldTable::remove(uint32_t slot) {
     assert(slots_[slot].state != HeldState::Free);
     if (slots_[slot].state == HeldState::Ready)
-        by_key_.erase(slot, [this](uint32_t s) { return key_hash(s); });
-    by_replica_.erase(slot, [this](uint32_t s) { return replica_hash(s); });
+        by_key_.erase(slot, hash(slots_[slot].ns, slots_[slot].key));
+    by_replica_.erase(slot, hash(slots_[slot].replica));
     slots_[slot] = Held{};
     free_.push_back(slot);
 }
 
 void HeldTable::rename(uint32_t slot, wire::Id replica) {
-    by_replica_.erase(slot, [this](uint32_t s) { return replica_hash(s); });
+    by_replica_.erase(slot, hash(slots_[slot].replica));
     slots_[slot].replica = replica;
-    by_replica_.insert(slot, [this](uint32_t s) { return replica_hash(s); });
+    by_replica_.insert(slot, hash(replica));
 }
 
 uint32_t HeldTable::find_replica(wire::Id replica) const {

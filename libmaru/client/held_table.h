@@ -73,11 +73,10 @@ class HeldTable {
     uint64_t size() const { return by_replica_.size(); }
 
   private:
-    uint32_t insert(const Held &held);
-    static uint64_t hash(const Namespace *ns, const wire::Key &key);
-    static uint64_t hash(wire::Id replica);
-    uint64_t key_hash(uint32_t slot) const { return hash(slots_[slot].ns, slots_[slot].key); }
-    uint64_t replica_hash(uint32_t slot) const { return hash(slots_[slot].replica); }
+    uint32_t insert(HeldState state, Namespace *ns, const wire::Key &key, wire::Id replica,
+                    const pool::PageRun &run);
+    static uint32_t hash(const Namespace *ns, const wire::Key &key);
+    static uint32_t hash(wire::Id replica);
 
     Chunked<Held, 256> slots_;
     std::vector<uint32_t> free_;

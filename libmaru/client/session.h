@@ -121,7 +121,11 @@ class Session final : public Transport::Listener {
 
     // The fate of one commit is known. Absent and Unknown are not fates. Both return the op that
     // waited for it, for Transport::check() unless the transport does that anyway.
-    CommitOp *settle_commit(uint64_t op_id, const wire::CommitResult &result);
+    CommitOp *settle_commit(uint64_t op_id, const wire::CommitResult &result) {
+        return settle_commit(op_id, result, nullptr);
+    }
+    // Those of one answer; none of them Absent or Unknown.
+    void settle_commits(uint64_t first_op, std::span<const wire::CommitResult> results);
     // It was never applied and never will be: the content is sent again under another id.
     CommitOp *renew_commit(uint64_t op_id);
     void check(CommitOp *op);
@@ -224,6 +228,9 @@ class Session final : public Transport::Listener {
     LeaseTable leases_;
     ViewTable views_;
     CommitLedger ledger_;
+    std::vector<pool::PageRun> settled_runs_;  // of settle_commits()
+
+    CommitOp *settle_commit(uint64_t op_id, const wire::CommitResult &result, const Pool *moved);
 
     ReleaseOp release_op_{*this};
     AckOp ack_op_{*this};

@@ -16,26 +16,56 @@ using wire::Status;
 
 // ---- commits -------------------------------------------------------------------------------------
 
-CommitOp *Session::settle_commit(uint64_t op_id, const wire::CommitResult &result) {
+namespace {
+
+bool published(const wire::CommitResult &result) {
+    return result.status == Status::Ok || result.status == Status::Committed;
+}
+
+}  // namespace
+
+// @moved: the pool in which the pages of what is published are Ready already.
+CommitOp *Session::settle_commit(uint64_t op_id, const wire::CommitResult &result,
+                                 const Pool *moved) {
     const CommitRecord *record = ledger_.find(op_id);
     if (!record)
         return nullptr;
-    const CommitRecord known = *record;
-    if (result.status == Status::Ok || result.status == Status::Committed) {
+    const CommitRecord &known =
+        *record;  // its place is taken again by the next add() at the earliest
+    if (published(result)) {
         // marud would have answered ALREADY_PRESENT if it still counted an earlier one.
         if (const uint32_t old = held_.find_ready(known.ns, known.key); old != HeldTable::kNone) {
             withdraw(old);
             sweep(old);
         }
-        known.pool->allocator().apply(AllocationEvent::Committed, known.run);
+        if (known.pool != moved)
+            known.pool->allocator().apply(AllocationEvent::Committed, known.run);
         held_.add(known.ns, known.pool, known.key, result.replica, known.run);
     } else {
         known.pool->allocator().apply(AllocationEvent::Refused, known.run);
     }
+    CommitOp *op = known.op;
+    const uint32_t index = known.index;
     ledger_.settle(op_id);
-    if (known.op)
-        known.op->settled_item(known.index, result.status);
-    return known.op;
+    if (op)
+        op->settled_item(index, result.status);
+    return op;
+}
+
+void Session::settle_commits(uint64_t first_op, std::span<const wire::CommitResult> results) {
+    Pool *pool = nullptr;  // nearly always that of all
+    settled_runs_.clear();
+    for (size_t i = 0; i < results.size(); ++i) {
+        const CommitRecord *record = ledger_.find(first_op + i);
+        if (!record || !published(results[i]) || (pool && record->pool != pool))
+            continue;
+        pool = record->pool;
+        settled_runs_.push_back(record->run);
+    }
+    if (pool)
+        pool->allocator().apply(AllocationEvent::Committed, settled_runs_);
+    for (size_t i = 0; i < results.size(); ++i)
+        settle_commit(first_op + i, results[i], pool);
 }
 
 CommitOp *Session::renew_commit(uint64_t op_id) {

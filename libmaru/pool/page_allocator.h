@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "libmaru/base/divisor.h"
 #include "libmaru/base/result.h"
 #include "libmaru/pool/allocation_state.h"
 #include "libmaru/pool/free_runs.h"
@@ -111,11 +112,16 @@ class PageAllocator {
     Slot *find(const PageRun &run, RunStatus *status);
     void move(Slot &slot, const PageRun &run, AllocationState to);
     uint32_t pages_of(uint64_t length) const;
-    void account(AllocationState state, uint64_t length, int sign);
+    void account(AllocationState from, AllocationState to, uint64_t length, uint32_t pages);
+    uint32_t pages_per_segment() const { return static_cast<uint32_t>(pages_per_segment_.value()); }
+    Slot &slot_of(uint32_t page) {  // whose segment has slots
+        return slots_[pages_per_segment_.quotient(page)][pages_per_segment_.remainder(page)];
+    }
 
     const Config config_;
+    const Divisor page_bytes_;
     const uint32_t segment_count_;
-    const uint32_t pages_per_segment_;
+    const Divisor pages_per_segment_;
     mutable std::mutex mutex_;
     bool closed_ = false;
     uint64_t next_generation_;

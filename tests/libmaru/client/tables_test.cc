@@ -18,20 +18,20 @@ namespace {
 TEST(SlotIndex, FindsWhatIsInItAfterAnyHistory) {
     SlotIndex index;
     std::vector<uint64_t> keys(500);
-    auto hash_of = [&](uint32_t slot) { return keys[slot] % 13; };
+    auto hash_of = [&](uint32_t slot) { return static_cast<uint32_t>(keys[slot] % 13); };
     std::map<uint64_t, uint32_t> model;
     std::mt19937_64 random(7);
     for (int step = 0; step < 20'000; ++step) {
         const auto slot = static_cast<uint32_t>(random() % keys.size());
         if (model.count(keys[slot]) && model[keys[slot]] == slot) {
-            index.erase(slot, hash_of);
+            index.erase(slot, hash_of(slot));
             model.erase(keys[slot]);
         } else {
             const uint64_t key = random() % 10'000;
             if (model.count(key))
                 continue;
             keys[slot] = key;
-            index.insert(slot, hash_of);
+            index.insert(slot, hash_of(slot));
             model[key] = slot;
         }
         if (step % 100 == 0) {
