@@ -126,9 +126,9 @@ Directory::Totals Directory::totals() const {
 }
 
 uint64_t Directory::memory_bytes() const {
-    uint64_t bytes = sizeof(Impl) + impl_->objects.memory_bytes() + impl_->replicas.memory_bytes() +
-                     impl_->table.memory_bytes() + impl_->leases.memory_bytes() +
-                     impl_->namespaces.memory_bytes() +
+    uint64_t bytes = sizeof(Impl) + impl_->blocks.memory_bytes() + impl_->objects.memory_bytes() +
+                     impl_->replicas.memory_bytes() + impl_->table.memory_bytes() +
+                     impl_->leases.memory_bytes() + impl_->namespaces.memory_bytes() +
                      impl_->pools.capacity() * sizeof(impl_->pools[0]) +
                      impl_->gates.capacity() * sizeof(impl_->gates[0]) +
                      impl_->drained.capacity() * sizeof(uint32_t);

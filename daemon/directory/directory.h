@@ -1,6 +1,6 @@
 // Directory: namespaces, objects, replicas, leases and the page maps of pools.
 //
-// Pure code, owned by one thread: no I/O, no clock, no lock; probe allocates nothing. A replica is
+// Pure code, owned by one thread: no I/O, no clock; probe allocates nothing. A replica is
 // named by (slot, generation): slots are reused, generations only grow, so a pair never names two
 // memories. What must stay true (the RFC's invariants): a replica is found only while READY and its
 // pool visible to the reader; a RETIRING one is never acquired again; pages leave the page map only
@@ -54,6 +54,8 @@ class Directory {
         uint32_t max_namespaces_per_uid = 1024;
         uint64_t max_replicas = 64ull << 20;
         uint64_t hash_seed = 0;  // random and secret: clients choose the keys of the tables
+        // By a thread that only makes memory; without it a call may wait for the kernel to clear some.
+        bool make_blocks_ahead = false;
     };
     explicit Directory(const Config &config);
     ~Directory();

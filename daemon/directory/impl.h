@@ -32,7 +32,13 @@ struct Directory::Impl {
         : config(cfg),
           hash(cfg.hash_seed),
           namespaces(cfg.max_namespaces, cfg.max_namespaces_per_uid),
-          leases(replicas, cfg.hash_seed + 1) {}
+          objects(blocks),
+          replicas(blocks),
+          table(blocks),
+          leases(replicas, blocks, cfg.hash_seed + 1) {
+        if (cfg.make_blocks_ahead)
+            (void)blocks.start_thread();
+    }
 
     // ---- lookup.cc: reading only, no allocation
     class ManifestReader;  // manifest_reader.h
@@ -118,6 +124,7 @@ struct Directory::Impl {
     Config config;
     directory::KeyHash hash;
     directory::Namespaces namespaces;
+    directory::Blocks blocks;  // before the tables that give theirs back
     directory::Objects objects;
     directory::Replicas replicas;
     directory::IndexTable table;  // of objects

@@ -7,13 +7,15 @@
 
 namespace maru::directory {
 
-IndexTable::IndexTable() { directory_.push_back(new_chunk(0)); }
+IndexTable::IndexTable(Blocks &blocks) : source_(blocks) { directory_.push_back(new_chunk(0)); }
 
 IndexTable::Entry IndexTable::new_chunk(uint32_t depth) {
     constexpr size_t kPerBlock = kBlockBytes / kChunkBytes;
     const size_t number = chunks_.size();
     if (number / kPerBlock == blocks_.size())
-        blocks_.push_back(allocate_block(!blocks_.empty()));
+        blocks_.push_back(source_.take(!blocks_.empty()));
+    if (number % kPerBlock == kPerBlock / 4)
+        source_.announce();
     std::byte *bytes = blocks_.back().get() + number % kPerBlock * kChunkBytes;
     std::memset(bytes, 0, kChunkBytes);
     chunks_.push_back(Chunk{0, depth});

@@ -21,7 +21,7 @@ namespace maru::directory {
 
 class IndexTable {
   public:
-    IndexTable();
+    explicit IndexTable(Blocks &blocks);
 
     // The first index under `hash` that `equal(index)` takes, or kNone.
     template <typename Equal>
@@ -115,6 +115,7 @@ class IndexTable {
 
     std::vector<Entry> directory_;  // 2^depth_
     std::vector<Chunk> chunks_;
+    Blocks &source_;
     std::vector<Block> blocks_;
     uint32_t depth_ = 0;
     uint64_t size_ = 0;

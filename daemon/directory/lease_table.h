@@ -31,7 +31,8 @@ static_assert(sizeof(Lease) == 32);
 
 class LeaseTable {
   public:
-    LeaseTable(Replicas &replicas, uint64_t seed) : replicas_(replicas), hash_(seed) {}
+    LeaseTable(Replicas &replicas, Blocks &blocks, uint64_t seed)
+        : replicas_(replicas), hash_(seed), leases_(blocks), table_(blocks) {}
 
     uint32_t count(HolderIndex holder, uint32_t replica) const;
     bool add_one(HolderIndex holder, uint32_t replica, uint32_t now_s);  // false: 2^32 of them

@@ -26,6 +26,8 @@ class Slab {
     static constexpr uint32_t kPerBlock =
         static_cast<uint32_t>(std::bit_floor(kBlockBytes / sizeof(T)));
 
+    explicit Slab(Blocks &blocks) : source_(blocks) {}
+
     T &operator[](uint32_t slot) { return *at(slot); }
     const T &operator[](uint32_t slot) const { return *at(slot); }
     void prefetch(uint32_t slot) const { __builtin_prefetch(at(slot)); }
@@ -71,11 +73,14 @@ class Slab {
     uint32_t allocate_fresh() {
         assert(end_ < kNone);
         if (end_ / kPerBlock == blocks_.size())
-            blocks_.push_back(allocate_block(!blocks_.empty()));
+            blocks_.push_back(source_.take(!blocks_.empty()));
+        if (end_ % kPerBlock == kPerBlock / 4)
+            source_.announce();
         new (at(end_)) T{};
         return end_++;
     }
 
+    Blocks &source_;
     std::vector<Block> blocks_;
     uint32_t end_ = 0;
     uint32_t free_ = kNone;

@@ -32,7 +32,8 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
       directory({.epoch = config.epoch,
                  .max_namespaces = config.max_namespaces,
                  .max_namespaces_per_uid = config.max_namespaces_per_uid,
-                 .max_replicas = config.max_objects}) {
+                 .max_replicas = config.max_objects,
+                 .make_blocks_ahead = config.make_blocks_ahead}) {
     assert(config.epoch != 0);
 }
 

@@ -75,6 +75,7 @@ class Effects {
 struct ServiceConfig {
     uint32_t epoch = 0;  // random, not 0, not in any record
     uint32_t pid = 0;    // marud's own, for status
+    bool make_blocks_ahead = false;  // as the directory's
     std::string version;
     uint32_t max_sessions = 1024;
     uint32_t max_sessions_per_uid = 256;

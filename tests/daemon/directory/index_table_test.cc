@@ -19,7 +19,8 @@ uint32_t find(const IndexTable &table, uint32_t hash, uint32_t index) {
 
 TEST(IndexTable, EveryEntryIsFoundWhileTheTableGrows) {
     std::mt19937 random(1);
-    IndexTable table;
+    Blocks blocks;
+    IndexTable table(blocks);
     std::vector<uint32_t> hashes;
     uint32_t chunks = table.chunk_count();
     while (table.chunk_count() < 20) {
@@ -37,7 +38,8 @@ TEST(IndexTable, EveryEntryIsFoundWhileTheTableGrows) {
 
 TEST(IndexTable, RandomChurnLeavesExactlyWhatWasKept) {
     std::mt19937 random(2);
-    IndexTable table;
+    Blocks blocks;
+    IndexTable table(blocks);
     std::unordered_map<uint32_t, uint32_t> kept;  // index -> hash
     for (int step = 0; step < 300000; ++step) {
         const auto index = static_cast<uint32_t>(random() % 20000);
@@ -67,7 +69,8 @@ TEST(IndexTable, RandomChurnLeavesExactlyWhatWasKept) {
 
 TEST(IndexTable, ChurnNeitherGrowsNorSlowsIt) {
     std::mt19937 random(3);
-    IndexTable table;
+    Blocks blocks;
+    IndexTable table(blocks);
     std::vector<uint32_t> hashes(2000);
     for (uint32_t i = 0; i < hashes.size(); ++i)
         table.insert(hashes[i] = static_cast<uint32_t>(random()), i);
@@ -83,7 +86,8 @@ TEST(IndexTable, ChurnNeitherGrowsNorSlowsIt) {
 }
 
 TEST(IndexTable, ThousandsOfEqualHashesAreRefusedNotLost) {
-    IndexTable table;
+    Blocks blocks;
+    IndexTable table(blocks);
     uint32_t accepted = 0;
     while (accepted < 10000 && table.insert(0x12345678, accepted))
         ++accepted;

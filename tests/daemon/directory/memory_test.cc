@@ -69,7 +69,7 @@ class RawTable {
   public:
     explicit RawTable(uint64_t lines) : mask_(std::bit_ceil(lines) - 1) {
         for (uint64_t line = 0; line <= mask_; line += kPerBlock) {
-            blocks_.push_back(directory::allocate_block(true));
+            blocks_.push_back(source_.take(true));
             std::memset(blocks_.back().get(), static_cast<int>(line >> 15), directory::kBlockBytes);
         }
     }
@@ -93,6 +93,7 @@ class RawTable {
   private:
     static constexpr uint64_t kPerBlock = directory::kBlockBytes / 64;
     uint64_t mask_;
+    directory::Blocks source_;
     std::vector<directory::Block> blocks_;
 };
 
