@@ -171,6 +171,7 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
                                    std::move(objects), options_, [this] { reload(); });
     ServiceConfig config = make_service_config(setup_.config);
     config.epoch = epoch_;
+    config.hash_seed = random_nonce();
     config.make_blocks_ahead = true;
     config.fdstore = fdstore_.enabled();
     config.fdstore_name = fdstore_.enabled() ? "systemd" : "none";

@@ -33,6 +33,7 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
                  .max_namespaces = config.max_namespaces,
                  .max_namespaces_per_uid = config.max_namespaces_per_uid,
                  .max_replicas = config.max_objects,
+                 .hash_seed = config.hash_seed,
                  .make_blocks_ahead = config.make_blocks_ahead}) {
     assert(config.epoch != 0);
 }
@@ -398,6 +399,7 @@ void Service::reconfigure(const ServiceConfig &config) {
     ServiceConfig merged = config;
     // These belong to the life, not to the configuration.
     merged.epoch = impl_->config.epoch;
+    merged.hash_seed = impl_->config.hash_seed;
     merged.pid = impl_->config.pid;
     merged.version = impl_->config.version;
     merged.fdstore = impl_->config.fdstore;

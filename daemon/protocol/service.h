@@ -75,6 +75,8 @@ class Effects {
 struct ServiceConfig {
     uint32_t epoch = 0;  // random, not 0, not in any record
     uint32_t pid = 0;    // marud's own, for status
+    // Random and secret, in each life anew: clients choose the keys of the directory's tables.
+    uint64_t hash_seed = 0;
     bool make_blocks_ahead = false;  // as the directory's
     std::string version;
     uint32_t max_sessions = 1024;
