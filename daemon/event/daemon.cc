@@ -155,7 +155,10 @@ Result<void> Daemon::restore(std::map<std::string, UniqueFd> stored) {
         return store.error();
     for (const auto &[name, fd] : stored)
         fdstore_.found(name);
-    auto loaded = store->load([this] { tick_progress(); });
+    auto read = store->load([this] { tick_progress(); });
+    if (!read)
+        return read.error();
+    SessionStore::Loaded &loaded = *read;
     for (const std::string &problem : loaded.problems)
         journal_.log(3, problem, {{"MESSAGE_ID", message_id::kBadRecord}});
     ObjectStore objects(setup_.runtime_directory + "/sessions", read_boot_id());

@@ -107,11 +107,19 @@ void SessionStore::remove(wire::Id session) {
     ::unlink((directory_ + "/" + record_name(session)).c_str());
 }
 
-std::vector<std::string> SessionStore::list() {
+Result<std::vector<std::string>> SessionStore::list() {
     std::vector<std::string> names;
     std::unique_ptr<DIR, int (*)(DIR *)> dir(::opendir(directory_.c_str()), ::closedir);
+    if (!dir)
+        return Error{errno, "list the session records in '" + directory_ + "'"};
     size_t damaged = 0;
-    while (const dirent *entry = dir ? ::readdir(dir.get()) : nullptr) {
+    while (true) {
+        errno = 0;
+        const dirent *entry = ::readdir(dir.get());
+        if (!entry && errno != 0)
+            return Error{errno, "read the list of session records in '" + directory_ + "'"};
+        if (!entry)
+            break;
         std::string name = entry->d_name;
         if (ends_with(name, ".session"))
             names.push_back(name);

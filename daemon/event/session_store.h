@@ -40,11 +40,16 @@ class SessionStore {
             problems;           // one line per file that was set aside or could not be read
         size_t other_boot = 0;  // removed
     };
-    // `progress` is called after each file: start-up must be able to say that it goes on.
+    // `progress` is called after each file: start-up must be able to say that it goes on. An error: what
+    // there is cannot even be listed, and to start as if there was nothing would forget whose memory
+    // is mapped.
     template <typename Progress>
-    Loaded load(Progress progress) {
+    Result<Loaded> load(Progress progress) {
         Loaded loaded;
-        for (const std::string &name : list()) {
+        auto names = list();
+        if (!names)
+            return names.error();
+        for (const std::string &name : *names) {
             load_one(name, loaded);
             progress();
         }
@@ -54,7 +59,7 @@ class SessionStore {
   private:
     SessionStore(std::string directory, std::string boot_id)
         : directory_(std::move(directory)), boot_id_(std::move(boot_id)) {}
-    std::vector<std::string> list();
+    Result<std::vector<std::string>> list();
     void load_one(const std::string &name, Loaded &loaded);
 
     std::string directory_;

@@ -154,19 +154,19 @@ TEST(SessionStore, KeepsRecordsOfThisBootAndDropsOthers) {
     auto store = SessionStore::open(dir.path(), "boot-1");
     ASSERT_TRUE(store);
     int progress = 0;
-    auto loaded = store->load([&] { ++progress; });
+    auto loaded = *store->load([&] { ++progress; });
     ASSERT_EQ(loaded.records.size(), 2u);
     EXPECT_EQ(progress, 2);
     EXPECT_EQ(loaded.records[0].session, first.session);
     EXPECT_FALSE(loaded.records[0].fenced);
     store->remove(first.session);
-    EXPECT_EQ(store->load([] {}).records.size(), 1u);
+    EXPECT_EQ(store->load([] {})->records.size(), 1u);
 
     auto next_boot = SessionStore::open(dir.path(), "boot-2");
-    auto none = next_boot->load([] {});
+    auto none = *next_boot->load([] {});
     EXPECT_TRUE(none.records.empty());
     EXPECT_EQ(none.other_boot, 1u);
-    EXPECT_TRUE(next_boot->load([] {}).records.empty());
+    EXPECT_TRUE(next_boot->load([] {})->records.empty());
     EXPECT_TRUE(std::filesystem::is_empty(dir / "sessions"));
 }
 
@@ -205,13 +205,31 @@ TEST(SessionStore, ADamagedFileIsSetAsideAndTheOthersAreTaken) {
                                sessions + "/deadbeef00000099.session");
     std::ofstream(sessions + "/deadbeef00000012.session.new") << "cut short";
     std::filesystem::create_symlink("/dev/zero", sessions + "/deadbeef00000098.session");
-    auto loaded = store->load([] {});
+    auto loaded = *store->load([] {});
     ASSERT_EQ(loaded.records.size(), 1u);
     EXPECT_EQ(loaded.records[0].session, second.session);
     EXPECT_EQ(loaded.problems.size(), 3u) << testing::PrintToString(loaded.problems);
     EXPECT_TRUE(std::filesystem::exists(damaged + ".damaged"));
     EXPECT_FALSE(std::filesystem::exists(sessions + "/deadbeef00000012.session.new"));
-    EXPECT_TRUE(store->load([] {}).problems.empty()) << "told once";
+    EXPECT_TRUE(store->load([] {})->problems.empty()) << "told once";
+}
+
+// What cannot be listed is not what is not there: to start without it would forget whose memory is
+// mapped.
+TEST(SessionStore, RecordsThatCannotBeListedAreAnError) {
+    TempDir dir;
+    auto store = SessionStore::open(dir.path(), "b");
+    ASSERT_TRUE(store->save(sample()));
+    std::filesystem::rename(dir / "sessions", dir / "elsewhere");
+    std::ofstream(dir / "sessions") << "not a directory";
+    auto loaded = store->load([] {});
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error().code, ENOTDIR);
+    EXPECT_NE(loaded.error().message.find(dir / "sessions"), std::string::npos)
+        << loaded.error().message;
+    std::filesystem::remove(dir / "sessions");
+    std::filesystem::rename(dir / "elsewhere", dir / "sessions");
+    EXPECT_EQ(store->load([] {})->records.size(), 1u);
 }
 
 TEST(SessionStore, BootIdIsTheKernels) { EXPECT_EQ(read_boot_id().size(), 36u); }
