@@ -78,6 +78,39 @@ void share(size_t count, size_t threads, const Step &step) {
         helper.join();
 }
 
+// The processor's prefetcher begins anew in each page, and a run of few pages is over when it has.
+void begin_reading(const char *from, uint64_t size) {
+    constexpr uint64_t kLine = 64, kPage = 4096, kLines = 4, kPages = 4;
+    for (uint64_t page = 0; page < std::min(size, kPages * kPage); page += kPage)
+        for (uint64_t line = 0; line < kLines; ++line)
+            __builtin_prefetch(from + page + line * kLine);
+}
+
+// Copies each run when the next one is known, whose beginning is then on its way.
+template <typename Copy>
+class OneBehind {
+  public:
+    explicit OneBehind(const Copy &copy) : copy_(copy) {}
+
+    void add(const char *from, uint64_t offset, uint64_t size) {
+        begin_reading(from, size);
+        finish();
+        from_ = from;
+        offset_ = offset;
+        size_ = size;
+    }
+    void finish() {
+        if (size_ > 0)
+            copy_(from_, offset_, size_);
+        size_ = 0;
+    }
+
+  private:
+    const Copy &copy_;
+    const char *from_ = nullptr;
+    uint64_t offset_ = 0, size_ = 0;
+};
+
 void write_checksum(const XXH128_hash_t &hash, uint8_t out[kChecksumBytes]) {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, hash);
@@ -104,12 +137,17 @@ void gather(const PagedMemory &memory, const Transfer &transfer) {
                                : worthwhile_threads(transfer.count * layers * layer_bytes);
     const auto copy_layer = [&](size_t object, size_t layer, auto &&also) {
         char *to = static_cast<char *>(transfer.objects[object]) + layer * layer_bytes;
+        const auto copy = [&](const char *from, uint64_t offset, uint64_t size) {
+            copy_in(to + offset, from, size);
+            also(from, size);
+        };
+        OneBehind runs(copy);
         for_each_run(memory, static_cast<char *>(memory.layers[layer]),
                      transfer.blocks + object * per_object, per_object,
                      [&](const char *from, uint64_t offset, uint64_t size) {
-                         copy_in(to + offset, from, size);
-                         also(from, size);
+                         runs.add(from, offset, size);
                      });
+        runs.finish();
     };
     if (!transfer.checksum) {
         share(transfer.count * layers, threads,
