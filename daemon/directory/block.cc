@@ -50,7 +50,7 @@ void Blocks::announce() {
         return;
     {
         std::lock_guard lock(mutex_);
-        ++wanted_;
+        ++announced_;
     }
     changed_.notify_one();
 }
@@ -58,13 +58,13 @@ void Blocks::announce() {
 Block Blocks::take(bool huge) {
     if (huge && thread_.joinable()) {
         std::lock_guard lock(mutex_);
+        if (announced_)
+            --announced_;
         if (!ready_.empty()) {
             Block block = std::move(ready_.back());
             ready_.pop_back();
             return block;
         }
-        if (wanted_)
-            --wanted_;
     }
     return make(huge);
 }
@@ -78,27 +78,26 @@ void Blocks::run() {
     ::pthread_setname_np(::pthread_self(), "marud-blocks");
     std::unique_lock lock(mutex_);
     while (true) {
-        changed_.wait(lock, [this] { return stop_ || wanted_; });
+        changed_.wait(lock, [this] { return stop_ || ready_.size() < announced_; });
         if (stop_)
             return;
         lock.unlock();
-        Block block;
+        bool made = false;
         try {
-            block = make(true);
+            Block block = make(true);
             // The whole page if it is a huge one, which is what takes so long.
             *static_cast<volatile std::byte *>(block.get()) = std::byte{};
+            lock.lock();
+            // Also if a table could not wait for it and made its own: then it is the next one's.
+            ready_.push_back(std::move(block));
+            made = true;
         } catch (const std::bad_alloc &) {
-            // take() will say so, to whoever can answer for it.
+            // take() will meet the same, and tell whoever can answer for it.
         }
-        lock.lock();
-        // It may have been taken meanwhile, made by the taker: then this one is the next.
-        if (wanted_)
-            --wanted_;
-        try {
-            if (block)
-                ready_.push_back(std::move(block));
-        } catch (const std::bad_alloc &) {
-        }
+        if (!lock.owns_lock())
+            lock.lock();
+        if (!made && announced_)
+            --announced_;
     }
 }
 

@@ -14,7 +14,7 @@ IndexTable::Entry IndexTable::new_chunk(uint32_t depth) {
     const size_t number = chunks_.size();
     if (number / kPerBlock == blocks_.size())
         blocks_.push_back(source_.take(!blocks_.empty()));
-    if (number % kPerBlock == kPerBlock / 4)
+    if (number % kPerBlock == announced_at(kPerBlock))
         source_.announce();
     std::byte *bytes = blocks_.back().get() + number % kPerBlock * kChunkBytes;
     std::memset(bytes, 0, kChunkBytes);

@@ -74,7 +74,7 @@ class Slab {
         assert(end_ < kNone);
         if (end_ / kPerBlock == blocks_.size())
             blocks_.push_back(source_.take(!blocks_.empty()));
-        if (end_ % kPerBlock == kPerBlock / 4)
+        if (end_ % kPerBlock == announced_at(kPerBlock))
             source_.announce();
         new (at(end_)) T{};
         return end_++;

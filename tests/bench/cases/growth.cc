@@ -38,7 +38,7 @@ struct Population {
 
     Population(const Plan &plan, size_t count)
         : replicas(count),
-          marud({plan.marud, kSpinUs, server_cpu(), "256G", kQuiet}),
+          marud({plan.marud, kSpinUs, kAnywhere, "256G", kQuiet}),
           before(marud.resident_bytes()),
           owner(marud.socket_path(), "owner", "growth", count),
           asker({marud.socket_path(), "owner", 4096, 0, kSpinUs, MARU_ROLE_SCHEDULER,

@@ -62,7 +62,7 @@ TEST(Blocks, TablesAnnounceWhatTheyTake) {
     };
     Slab<Record, &Record::next> slab(blocks);
     constexpr uint32_t kPerBlock = decltype(slab)::kPerBlock;
-    for (uint32_t i = 0; i <= kPerBlock / 4; ++i)
+    for (uint32_t i = 0; i <= announced_at(kPerBlock); ++i)
         slab.allocate();
     ASSERT_TRUE(made(blocks, 1));
     while (slab.end() < kPerBlock)
@@ -73,8 +73,8 @@ TEST(Blocks, TablesAnnounceWhatTheyTake) {
 
     IndexTable table(blocks);
     uint32_t hash = 0;
-    for (; table.chunk_count() <= kBlockBytes / (IndexTable::kChunkSlots * 8) / 4;
-         hash += 0x9e3779b1)
+    const uint32_t enough = announced_at(kBlockBytes / (IndexTable::kChunkSlots * 8)) + 1;
+    for (; table.chunk_count() < enough; hash += 0x9e3779b1)
         ASSERT_TRUE(table.insert(hash, 1));
     ASSERT_TRUE(made(blocks, 1));
 }
