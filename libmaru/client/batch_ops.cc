@@ -161,6 +161,17 @@ void CommitOp::set(Namespace &ns, Pool &pool, const wire::Key *keys,
     results_.assign(runs.size(), -EINPROGRESS);
 }
 
+namespace {
+
+// In a few messages, so that marud publishes one while the next is being made and an earlier one
+// settled: both ends have about as much to do. Not in small ones, which cost more than that saves.
+uint32_t message_items(uint32_t all) {
+    constexpr uint32_t kMessages = 4, kLeast = 64;
+    return std::max(kLeast, all / kMessages + (all % kMessages != 0));
+}
+
+}  // namespace
+
 uint32_t CommitOp::window() const {
     // A full ledger pins until the oldest answer comes.
     return session_.ledger().span() < session_.transport().limits().ledger_items ? 8 : 0;
@@ -169,8 +180,8 @@ uint32_t CommitOp::window() const {
 void CommitOp::next(wire::RequestBody &body, Part &part) {
     const auto &limits = session_.transport().limits();
     CommitLedger &ledger = session_.ledger();
-    take(std::min<uint32_t>(limits.batch_items,
-                            static_cast<uint32_t>(limits.ledger_items - ledger.span())),
+    take(std::min({message_items(static_cast<uint32_t>(runs_.size())), limits.batch_items,
+                   static_cast<uint32_t>(limits.ledger_items - ledger.span())}),
          part);
     items_.clear();
     items_.reserve(part.count);
