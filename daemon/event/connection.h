@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "daemon/event/event_source.h"
+#include "daemon/event/client_poll.h"
 #include "daemon/event/peer.h"
 #include "daemon/event/send_queue.h"
 #include "daemon/metrics/tally.h"
@@ -33,9 +33,11 @@ struct Connection {
     metrics::Closed end = metrics::Closed::Peer;  // why it is closed, once it is
     uint32_t in_flight = 0;  // requests given to Service that have no reply yet
     uint32_t interest = 0;   // what epoll watches
+    uint32_t turns = 0;
+    bool bursts = false;  // more than one packet was there in its last turn that looked for it
     SendQueue queue;
     size_t counted = 0;  // of its bytes, in the sum of its uid
-    EventSource source;
+    ClientPoll::Rank rank = ClientPoll::Rank::Common;
     TimeNs last_packet = 0;
     TimeNs close_deadline = 0;
 };

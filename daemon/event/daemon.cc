@@ -278,7 +278,7 @@ int Daemon::loop() {
                 host_->spin();
         }
         if (r >= 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED)
-            r = turn(UINT64_MAX);
+            r = turn(-1);
         if (r < 0) {
             journal_.log(3, describe(Error{-r, "the event loop failed"}));
             return 1;
@@ -289,25 +289,14 @@ int Daemon::loop() {
     return status;
 }
 
-// sd_event_run() in its three parts, with the time that is not spent in the poll. 0: nothing was due.
-int Daemon::turn(uint64_t timeout_usec) {
-    sd_event *loop = loop_.get();
-    const int64_t begun = monotonic_ns();
-    host_->begin_charge();
-    int r = sd_event_prepare(loop);
-    int64_t polled = 0;
-    if (r == 0) {
-        const int64_t before = monotonic_ns();
-        r = sd_event_wait(loop, timeout_usec);
-        polled = monotonic_ns() - before;
-    }
+// 0: nothing was due.
+int Daemon::turn(int timeout_ms) {
+    const int r = host_->turn(timeout_ms);
     if (r <= 0)
         return r;
-    r = sd_event_dispatch(loop);
     pause_point(kPauseInLoop);
     watch_notifier();
-    host_->tally().turns.observe(monotonic_ns() - begun - polled);
-    return r < 0 ? r : 1;
+    return r;
 }
 
 int Daemon::on_ready(sd_event_source *, void *userdata) {
@@ -394,7 +383,10 @@ void Daemon::begin_shutdown(int signal) {
                  {{"MESSAGE_ID", message_id::kStopping}});
     listener_->stop();
     metrics_->stop();
-    host_->shutdown(boottime_ns() + kFlushTime, [this] { sd_event_exit(loop_.get(), 0); });
+    host_->shutdown(boottime_ns() + kFlushTime, [this] {
+        sd_event_exit(loop_.get(), 0);
+        host_->loop_touched();
+    });
 }
 
 }  // namespace maru

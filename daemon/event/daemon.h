@@ -29,7 +29,7 @@ class Daemon {
     Result<void> add_signals();
     Result<void> add_admin_group();
     int loop();
-    int turn(uint64_t timeout_usec);
+    int turn(int timeout_ms);
     void say_out_of_descriptors(const Error &why);
     void reload();
     void begin_shutdown(int signal);

@@ -26,11 +26,6 @@ EventSource add_timer(sd_event *loop, sd_event_time_handler_t handler, void *use
     return EventSource(source);
 }
 
-void arm(const EventSource &timer, uint64_t at_usec) {
-    sd_event_source_set_time(timer.get(), at_usec);
-    sd_event_source_set_enabled(timer.get(), SD_EVENT_ONESHOT);
-}
-
 }  // namespace
 
 Host::Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore store,
@@ -42,6 +37,7 @@ Host::Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore stor
       objects_(std::move(objects)),
       options_(options),
       on_reload_(std::move(on_reload)),
+      poll_(loop),
       segments_(reaper_, fdstore_, *this),
       processes_(loop, [this](ProcessId64 process) { process_exited(process); }),
       frame_(wire::kMaxFrameBytes),
@@ -52,7 +48,6 @@ Host::Host(sd_event *loop, Journal &journal, FdStore &fdstore, SessionStore stor
 Host::~Host() {
     // Service may be gone already; sockets still go through the reaper.
     for (auto &[id, client] : connections_) {
-        client->source.reset();
         client->queue.clear(spent_);
         reaper_.close(client->peer.uid, std::move(client->socket));
     }
@@ -61,6 +56,8 @@ Host::~Host() {
 
 Result<void> Host::start(Service &service) {
     service_ = &service;
+    if (auto polls = poll_.start(); !polls)
+        return polls;
     if (!reaper_.start())
         return Error{EAGAIN, "start the thread that closes descriptors"};
     timer_ = add_timer(loop_, on_timer, this, "deadline");
@@ -75,6 +72,36 @@ Result<void> Host::start(Service &service) {
 }
 
 // ---- turns -------------------------------------------------------------------------------------
+
+int Host::turn(int timeout_ms) {
+    begin_charge();
+    const auto next = poll_.next(timeout_ms);
+    if (!next)
+        return -next.error().code;
+    if (next->found == ClientPoll::Found::Nothing)
+        return 0;
+    const int64_t begun = monotonic_ns();
+    int r = 1;
+    if (next->found == ClientPoll::Found::Client) {
+        serve_client(*next->client, next->events);
+    } else {
+        charge_anew_ = true;
+        if (const int ran = poll_.run_others(); ran < 0)
+            r = ran;
+    }
+    tally_.turns.observe(monotonic_ns() - begun);
+    return r;
+}
+
+void Host::arm(const EventSource &timer, uint64_t at_usec) {
+    sd_event_source_set_time(timer.get(), at_usec);
+    sd_event_source_set_enabled(timer.get(), SD_EVENT_ONESHOT);
+    poll_.touched();
+}
+
+void Host::disarm(const EventSource &timer) {
+    sd_event_source_set_enabled(timer.get(), SD_EVENT_OFF);
+}
 
 void Host::begin_turn() {
     now_ = boottime_ns();
@@ -133,7 +160,7 @@ void Host::set_timers() {
     if (deadline != timer_at_) {
         timer_at_ = deadline;
         if (deadline == INT64_MAX)
-            sd_event_source_set_enabled(timer_.get(), SD_EVENT_OFF);
+            disarm(timer_);
         else
             arm(timer_, usec(deadline) + 1);
     }
@@ -144,7 +171,7 @@ void Host::set_timers() {
         if (pulse)
             arm(pulse_, usec(now_ + options_.pulse));
         else
-            sd_event_source_set_enabled(pulse_.get(), SD_EVENT_OFF);
+            disarm(pulse_);
     }
 }
 
@@ -162,7 +189,7 @@ int Host::on_timer(sd_event_source *, uint64_t, void *userdata) {
 int Host::on_pulse(sd_event_source *, uint64_t, void *userdata) {
     auto &self = *static_cast<Host *>(userdata);
     Turn turn(self);
-    arm(self.pulse_, usec(self.now_ + self.options_.pulse));
+    self.arm(self.pulse_, usec(self.now_ + self.options_.pulse));
     self.save_again();
     if (self.objects_.failed() && !self.objects_.rewriting())
         self.begin_object_record();
@@ -212,8 +239,7 @@ void Host::want_retry(Connection &client) {
 void Host::arm_retry() {
     if (std::exchange(retry_on_, true))
         return;
-    sd_event_source_set_time_relative(retry_timer_.get(), kRetryUsec);
-    sd_event_source_set_enabled(retry_timer_.get(), SD_EVENT_ONESHOT);
+    arm(retry_timer_, usec(boottime_ns()) + kRetryUsec);
 }
 
 void Host::process_exited(ProcessId64 process) {

@@ -49,7 +49,9 @@ class Host final : public Effects, private SegmentFacts {
     // clock: on a loaded host whoever is served while the loop waits for a processor would pay for it.
     static constexpr TimeNs kShare = 2'000'000, kShareMost = 50'000'000;
     static constexpr int kShareOf = 5;
-    static constexpr int64_t kLatePriority = 10;  // SD_EVENT_PRIORITY_NORMAL is 0
+    // After a packet another one is looked for where the last turn found some, and now and then; else
+    // the poll tells of it, as it tells of the next request of a client that waits for each answer.
+    static constexpr uint32_t kLookEvery = 16;
     // A client whose queue is longer is not read from until it has read.
     static constexpr size_t kPauseBytes = wire::kMaxSendQueueBytes / 4;
     // All clients of a uid together: beyond it none is read from that has anything left to read.
@@ -77,9 +79,11 @@ class Host final : public Effects, private SegmentFacts {
 
     void accept_client(UniqueFd socket);
     void refuse_client(UniqueFd socket);  // accepted only to be closed
-    // Before a turn of the loop, the poll included: whose client is ready pays for the asking, too. With
-    // hundreds of clients that are all ready it is most of the work, as each turn serves one of them.
-    void begin_charge();
+    // A turn of the loop: serves one client, or one source of sd_event. 0: nothing was due within
+    // `timeout_ms`, -1 being for ever; below 0: -errno, no loop works any more.
+    int turn(int timeout_ms);
+    // sd_event has been told to exit, or was given a timer, by somebody who is not called by it.
+    void loop_touched() { poll_.touched(); }
     // Polls clients that were active a moment ago, for up to spin_us after the last packet.
     void spin();
     // Sends what is queued and closes everything. `on_done` once, when all is sent or too late.
@@ -143,7 +147,7 @@ class Host final : public Effects, private SegmentFacts {
 
     // host_connection.cc
     void say_why(int socket, std::string_view why);
-    static int on_socket(sd_event_source *, int, uint32_t events, void *userdata);
+    void serve_client(Connection &client, uint32_t events);
     bool bind_peer(Connection &client, UniqueFd pidfd);
     void client_ready(Connection &client, uint32_t events);
     int read_packets(Connection &client, int limit);  // how many were handled
@@ -151,7 +155,8 @@ class Host final : public Effects, private SegmentFacts {
     bool paused(const Connection &client) const;  // it has too much to read
     void count_queue(Connection &client);         // after each change of it
     Share *over_share(uint32_t uid);
-    void set_priority(Connection &client);
+    // The poll included: whose client is ready pays for the asking, too.
+    void begin_charge();
     void charge_share(uint32_t uid);         // since then
     void set_late(uint32_t uid, bool late);  // all of its clients at once
     void forgive();                          // at every pulse
@@ -182,6 +187,9 @@ class Host final : public Effects, private SegmentFacts {
     std::function<void()> on_reload_;
     Service *service_ = nullptr;
 
+    ClientPoll poll_;
+    void arm(const EventSource &timer, uint64_t at_usec);
+    void disarm(const EventSource &timer);
     Reaper reaper_;
     Segments segments_;
     ProcessWatch processes_;
@@ -191,7 +199,8 @@ class Host final : public Effects, private SegmentFacts {
 
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
     std::unordered_map<uint32_t, Share> shares_;
-    TimeNs loop_cpu_ = 0;  // processor time of this thread, as it was last asked for
+    TimeNs loop_cpu_ = 0;       // processor time of this thread, as it was last asked for
+    bool charge_anew_ = false;  // what was done since is no client's
     ConnectionId next_connection_ = 1;
     std::vector<ConnectionId> dying_;    // buried at the end of the turn
     std::vector<ConnectionId> closing_;  // with something left to send

@@ -54,6 +54,8 @@ void Host::accept_client(UniqueFd socket) {
         log_client(*client, 4, "client refused: " + why);
         say_why(client->socket.get(), why);
         reaper_.close(uid, std::move(client->socket));
+        if (auto share = shares_.find(uid); share->second.connections == 0)
+            shares_.erase(share);
     };
     if (shares_[uid].connections >= options_.connections_per_uid)
         return turn_away(metrics::Refused::UidLimit,
@@ -64,15 +66,13 @@ void Host::accept_client(UniqueFd socket) {
         return turn_away(metrics::Refused::ClosesPending,
                          "too many of this user's descriptors are waiting to be closed");
 
-    sd_event_source *source = nullptr;
-    if (sd_event_add_io(loop_, &source, client->socket.get(), EPOLLIN, on_socket, client.get()) < 0)
+    client->rank = shares_[uid].late ? ClientPoll::Rank::Late : ClientPoll::Rank::Common;
+    if (!poll_.add(client->socket.get(), EPOLLIN, *client, client->rank))
         return turn_away(metrics::Refused::Other, "no memory");
-    client->source.reset(source);
     client->interest = EPOLLIN;
     client->last_packet = now_;
     Connection &added = *client;
-    if (++shares_[uid].connections > 1)
-        set_priority(added);
+    ++shares_[uid].connections;
     ++tally_.connections_opened;
     connections_.emplace(added.id, std::move(client));
 
@@ -146,16 +146,13 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
 
 // ---- reading -----------------------------------------------------------------------------------
 
-int Host::on_socket(sd_event_source *, int, uint32_t events, void *userdata) {
-    auto *client = static_cast<Connection *>(userdata);
-    Host &self = *client->host;
-    const uint32_t uid = client->peer.uid;
+void Host::serve_client(Connection &client, uint32_t events) {
+    const uint32_t uid = client.peer.uid;
     {
-        Turn turn(self);
-        self.client_ready(*client, events);
+        Turn turn(*this);
+        client_ready(client, events);
     }
-    self.charge_share(uid);  // with its burial, if that was its last turn
-    return 0;
+    charge_share(uid);  // with its burial, if that was its last turn
 }
 
 void Host::client_ready(Connection &client, uint32_t events) {
@@ -211,14 +208,23 @@ Host::Share *Host::over_share(uint32_t uid) {
     return share.late || share.used > kShare ? &share : nullptr;
 }
 
-// The system call is spared where there is nobody to be fair to.
-void Host::begin_charge() { loop_cpu_ = shares_.size() > 1 ? thread_cpu_ns() : 0; }
+// The system call is spared where there is nobody to be fair to, and where the last client's time has
+// just ended.
+void Host::begin_charge() {
+    if (shares_.size() <= 1)
+        loop_cpu_ = 0;
+    else if (charge_anew_ || loop_cpu_ == 0)
+        loop_cpu_ = thread_cpu_ns();
+    charge_anew_ = false;
+}
 
 void Host::charge_share(uint32_t uid) {
     auto found = shares_.find(uid);
     // Without a beginning: the second user has come since.
-    if (loop_cpu_ == 0 || found == shares_.end())
+    if (loop_cpu_ == 0 || found == shares_.end()) {
+        charge_anew_ = true;
         return;
+    }
     const TimeNs now = thread_cpu_ns();
     found->second.used = std::min(found->second.used + now - loop_cpu_, kShareMost);
     loop_cpu_ = now;
@@ -226,16 +232,14 @@ void Host::charge_share(uint32_t uid) {
 
 void Host::set_late(uint32_t uid, bool late) {
     shares_[uid].late = late;
-    for (auto &[id, client] : connections_)
-        if (client->peer.uid == uid && client->source)
-            set_priority(*client);
-}
-
-void Host::set_priority(Connection &client) {
-    bool late = shares_[client.peer.uid].late;
-    // Without memory for it the client stays where it was, which harms nobody for long.
-    sd_event_source_set_priority(client.source.get(),
-                                 late ? kLatePriority : int64_t{SD_EVENT_PRIORITY_NORMAL});
+    const auto rank = late ? ClientPoll::Rank::Late : ClientPoll::Rank::Common;
+    for (auto &[id, client] : connections_) {
+        if (client->peer.uid != uid || client->rank == rank)
+            continue;
+        // Without memory for it the client stays where it was, which harms nobody for long.
+        if (poll_.move(client->socket.get(), client->interest, *client, rank))
+            client->rank = rank;
+    }
 }
 
 // However busy the others are, nobody waits for ever.
@@ -252,7 +256,8 @@ void Host::forgive() {
 int Host::read_packets(Connection &client, int limit) {
     int handled = 0;
     const TimeNs begin = boottime_ns();
-    while (handled < limit && client.stage <= Connection::Stage::Open) {
+    const bool looks = client.bursts || ++client.turns % kLookEvery == 0;
+    while (handled < (looks ? limit : 1) && client.stage <= Connection::Stage::Open) {
         auto packet = wire::receive_packet(client.socket.get(), frame_);
         if (!packet) {
             int code = packet.error().code;
@@ -271,6 +276,8 @@ int Host::read_packets(Connection &client, int limit) {
         if (boottime_ns() - begin > kReadTime || paused(client) || !reaper_.room(client.peer.uid))
             break;
     }
+    if (looks)
+        client.bursts = handled > 1;
     if (handled > 0) {
         // Polling for all of spin_us would have found this one: it pays again, however rarely it paid
         // while it was cut short.
@@ -365,6 +372,7 @@ void Host::spin() {
             if (!client || client->stage != Connection::Stage::Open || !client->queue.empty() ||
                 over_share(client->peer.uid))
                 continue;
+            charge_anew_ = true;
             begin_charge();
             if (read_packets(*client, kPacketsPerTurn) > 0) {
                 found = found_now = true;
@@ -374,6 +382,7 @@ void Host::spin() {
         }
         now = now_;
     } while (now - last < spin_ns_ && now - begin < kLongest);
+    charge_anew_ = true;
     // Nothing came: wait for it asleep next time, and try for less long; something came: it pays.
     spin_ns_ = found ? std::min(full, spin_ns_ * 2) : std::max(full / 8, spin_ns_ / 2);
     std::erase_if(active_, [&](ConnectionId id) {
@@ -485,10 +494,10 @@ void Host::update_interest(Connection &client) {
     }
     if (!client.queue.empty() && !client.retry)
         interest |= EPOLLOUT;
-    if (interest == client.interest || !client.source)
+    if (interest == client.interest || client.stage == Connection::Stage::Dead)
         return;
     client.interest = interest;
-    sd_event_source_set_io_events(client.source.get(), interest);
+    poll_.change(client.socket.get(), interest, client, client.rank);
 }
 
 // ---- the end -----------------------------------------------------------------------------------
@@ -520,7 +529,6 @@ void Host::kill(Connection &client, metrics::Closed reason) {
         reason = client.end;
     ++tally_.connections_closed[static_cast<size_t>(reason)];
     client.stage = Connection::Stage::Dead;
-    sd_event_source_set_enabled(client.source.get(), SD_EVENT_OFF);
     dying_.push_back(client.id);
 }
 
@@ -536,7 +544,7 @@ void Host::bury(ConnectionId id) {
     if (auto share = shares_.find(uid); share != shares_.end() && --share->second.connections == 0)
         shares_.erase(share);
     std::erase(closing_, id);
-    client->source.reset();
+    poll_.remove(client->socket.get(), *client, client->rank);
     close_fds(uid, spent_);
     // The peer sees the end now, whatever the close in the reaper waits for.
     ::shutdown(client->socket.get(), SHUT_RDWR);

@@ -52,7 +52,7 @@ class Hosted : public testing::Test {
         thread_ = std::thread([this] {
             while (!stop_) {
                 host_->spin();
-                sd_event_run(loop_.get(), 20'000);
+                host_->turn(20);
             }
         });
     }
