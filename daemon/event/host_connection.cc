@@ -195,15 +195,20 @@ void Host::count_queue(Connection &client) {
 // with one uid there are no others to be kept waiting.
 Host::Share *Host::over_share(uint32_t uid) {
     auto found = shares_.find(uid);
-    if (found == shares_.end() || (shares_.size() == 1 && !found->second.late))
+    if (found == shares_.end())
         return nullptr;
     Share &share = found->second;
+    if (shares_.size() == 1) {
+        if (share.late)
+            set_late(uid, false);
+        return nullptr;
+    }
     share.served = true;
     if (loop_cpu_ > share.since) {
         share.used = std::max<TimeNs>(share.used - (loop_cpu_ - share.since) / kShareOf, 0);
         share.since = loop_cpu_;
     }
-    if (share.late && (share.used < kShare / 2 || shares_.size() == 1))
+    if (share.late && share.used < kShare / 2)
         set_late(uid, false);
     return share.late || share.used > kShare ? &share : nullptr;
 }

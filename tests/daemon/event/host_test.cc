@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -183,6 +185,34 @@ TEST_F(Hosted, MoreRequestsThanMayBeInFlightAreRefusedOneByOne) {
         ASSERT_TRUE(client.wait_reply(first));
     }
     EXPECT_EQ(client.status(wire::StatusRequest{}), Status::Ok);
+}
+
+// A connection of another user, from a thread that is him for a moment: credentials are a thread's.
+std::unique_ptr<WireClient> connect_as(uid_t uid, const std::string &path) {
+    std::unique_ptr<WireClient> client;
+    std::thread([&] {
+        // The path is still looked up by the files' user, root.
+        if (::syscall(SYS_setresuid, -1, uid, -1) == 0 && ::syscall(SYS_setfsuid, 0) >= 0)
+            client = std::make_unique<WireClient>(path);
+    }).join();
+    return client;
+}
+
+TEST_F(Hosted, WhoIsOverHisShareIsServedWhenTheOthersHaveGone) {
+    if (::geteuid() != 0)
+        GTEST_SKIP() << "needs two users";
+    serve({});
+    WireClient mine(path_);
+    ASSERT_TRUE(mine.hello());
+    auto other = connect_as(20001, path_);
+    ASSERT_TRUE(other && other->hello());
+    // Far more than kShare, as long as there is somebody else.
+    for (int i = 0; i < 2000; ++i)
+        ASSERT_EQ(mine.status(wire::StatusRequest{}), Status::Ok);
+    EXPECT_EQ(other->status(wire::StatusRequest{}), Status::Ok);
+    other.reset();
+    for (int i = 0; i < 20; ++i)
+        ASSERT_EQ(mine.status(wire::StatusRequest{}), Status::Ok);
 }
 
 }  // namespace
