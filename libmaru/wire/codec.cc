@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "libmaru/wire/codec_internal.h"
+#include "libmaru/wire/flat_frame.h"
 #include "libmaru/wire/frame_builder.h"
 
 namespace maru::wire {
@@ -16,6 +17,10 @@ namespace {
 
 constexpr size_t kWord = sizeof(capnp::word);
 constexpr size_t kTableBytes = kWord;  // segment count - 1, words of the only segment
+
+bool is_aligned(std::span<const std::byte> frame) {
+    return reinterpret_cast<uintptr_t>(frame.data()) % kWord == 0;
+}
 
 // A frame's segment, as far as it is there.
 struct Segment {
@@ -86,6 +91,7 @@ void set_malformed(DecodeError &error, const kj::Exception &exception) {
 // ---- decoder -----------------------------------------------------------------------------------
 
 struct Decoder::Impl {
+    HotMessages hot;
     Request request;
     ServerMessage message;
     DecodeError error;
@@ -93,7 +99,6 @@ struct Decoder::Impl {
     // decode(FrameReader) sets the id, then checks. A frame that is not whole is read for its id.
     template <typename Decode, typename ReadId>
     bool run(std::span<const std::byte> frame, ReadId &&read_id, Decode &&decode) {
-        assert(reinterpret_cast<uintptr_t>(frame.data()) % kWord == 0);
         error.status = Status::Protocol;
         error.request_id = 0;
         error.message.clear();
@@ -153,10 +158,13 @@ struct Decoder::Impl {
     }
 };
 
-Decoder::Decoder() : impl_(std::make_unique<Impl>()) {}
+Decoder::Decoder(HotMessages hot) : impl_(std::make_unique<Impl>()) { impl_->hot = hot; }
 Decoder::~Decoder() = default;
 
 const Request *Decoder::request(std::span<const std::byte> frame) {
+    assert(is_aligned(frame));
+    if (impl_->hot == HotMessages::Flat && flat::read(frame, &impl_->request))
+        return &impl_->request;
     const bool good = impl_->run(
         frame, [](FrameReader &reader) { return reader.getRoot<schema::Message>().getId(); },
         [this](FrameReader &reader) { return impl_->decode_request(reader); });
@@ -164,6 +172,9 @@ const Request *Decoder::request(std::span<const std::byte> frame) {
 }
 
 const ServerMessage *Decoder::server_message(std::span<const std::byte> frame) {
+    assert(is_aligned(frame));
+    if (impl_->hot == HotMessages::Flat && flat::read(frame, &impl_->message))
+        return &impl_->message;
     const bool good = impl_->run(
         frame, [](FrameReader &) { return uint64_t{0}; },
         [this](FrameReader &reader) { return impl_->decode_server_message(reader); });
@@ -175,13 +186,23 @@ const DecodeError &Decoder::error() const { return impl_->error; }
 // ---- encoder -----------------------------------------------------------------------------------
 
 struct Encoder::Impl {
+    HotMessages hot;
     FrameBuffer frame;
+
+    // Empty: not one of the hot ones.
+    template <typename Message>
+    std::span<const std::byte> flat_frame(const Message &message) {
+        return hot == HotMessages::Flat ? frame.written(flat::write(message, frame.space()))
+                                        : std::span<const std::byte>();
+    }
 };
 
-Encoder::Encoder() : impl_(std::make_unique<Impl>()) {}
+Encoder::Encoder(HotMessages hot) : impl_(std::make_unique<Impl>()) { impl_->hot = hot; }
 Encoder::~Encoder() = default;
 
 Result<std::span<const std::byte>> Encoder::request(const Request &request) {
+    if (const auto frame = impl_->flat_frame(request); !frame.empty())
+        return frame;
     return impl_->frame.build<schema::Message>([&](schema::Message::Builder out) {
         out.setId(request.id);
         out.setEpoch(request.epoch);
@@ -191,6 +212,8 @@ Result<std::span<const std::byte>> Encoder::request(const Request &request) {
 }
 
 Result<std::span<const std::byte>> Encoder::reply(const Reply &reply) {
+    if (const auto frame = impl_->flat_frame(reply); !frame.empty())
+        return frame;
     return impl_->frame.build<schema::ServerMessage>([&](schema::ServerMessage::Builder out) {
         auto reply_out = out.initReply();
         reply_out.setId(reply.id);

@@ -1,4 +1,5 @@
-// Bytes to messages and back: the one place that meets Cap'n Proto and its exceptions.
+// Bytes to messages and back: the one place that meets Cap'n Proto and its exceptions. The hot
+// messages do without it (flat_frame.h), which nobody can tell from their bytes.
 //
 // Decoding checks everything that can be checked without state: sizes against limits.h, record
 // blobs for a whole number of records, text for UTF-8 and NUL, enums for known values. A decoded
@@ -21,12 +22,15 @@ struct DecodeError {
     std::string message;
 };
 
+// ByCapnp: all of them by Cap'n Proto, for tests that compare.
+enum class HotMessages { Flat, ByCapnp };
+
 // Decoder keeps what a decoded message borrows beyond the frame (capability lists), so that the
 // common messages allocate nothing. The result is valid until the next decode or the frame's end.
 // `frame` must be 8-byte aligned.
 class Decoder {
   public:
-    Decoder();
+    explicit Decoder(HotMessages hot = HotMessages::Flat);
     ~Decoder();
     // nullptr: see error().
     const Request *request(std::span<const std::byte> frame);
@@ -42,7 +46,7 @@ class Decoder {
 // batch is at most kMaxFrameBytes by the limits; a message that would be larger is an error.
 class Encoder {
   public:
-    Encoder();
+    explicit Encoder(HotMessages hot = HotMessages::Flat);
     ~Encoder();
     Result<std::span<const std::byte>> request(const Request &request);
     Result<std::span<const std::byte>> reply(const Reply &reply);

@@ -2,12 +2,14 @@
 //
 // The frame is a segment table for exactly one segment, then that segment. Cap'n Proto needs the
 // words it allocates to be zero; MallocMessageBuilder clears its whole scratch space for that, which
-// costs more than a small message. Here only the words that the last message used are cleared, and
-// nothing is allocated. What does not fit is an error, never a second segment.
+// costs more than a small message. Here only the words that messages since the last one that was built
+// have used are cleared, and nothing is allocated. A message that needs no zeroes is written over
+// what is there. What does not fit is an error, never a second segment.
 #pragma once
 
 #include <capnp/message.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -26,6 +28,16 @@ class FrameBuffer {
     template <typename T, typename Fill>
     Result<std::span<const std::byte>> build(Fill &&fill) {
         return build_message([&](capnp::MessageBuilder &message) { fill(message.initRoot<T>()); });
+    }
+
+    // For a frame that is written as it stands, table included, and then said to be there.
+    std::span<std::byte> space() {
+        return {reinterpret_cast<std::byte *>(words_.get()), kMaxFrameBytes};
+    }
+    std::span<const std::byte> written(size_t bytes) {
+        if (bytes > 0)
+            used_ = std::max(used_, bytes / sizeof(capnp::word) - kTableWords);
+        return space().first(bytes);
     }
 
   private:
