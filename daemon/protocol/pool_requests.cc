@@ -231,6 +231,10 @@ void Service::Impl::on(Call &call, const wire::GrantSegmentRequest &request) {
             effects.create_segment(ref, {pool->bytes_of(request.segment), pool->huge_pages});
         return;
     }
+    if (segment.state == SegmentState::Refused) {
+        refuse(call, wire::Status::Denied, never_made_anew(request.segment));
+        return;
+    }
     if (segment.forgotten) {
         if (defer(call, segment.waiters) &&
             std::exchange(segment.state, SegmentState::Proving) != SegmentState::Proving)

@@ -157,6 +157,12 @@ void Service::Impl::on_segment_proven(SegmentRef ref, Proof proof) {
         conclude_proof(*pool);
 }
 
+std::string Service::Impl::never_made_anew(uint32_t segment) {
+    return "segment " + std::to_string(segment) +
+           ": its file of before the restart of marud carries F_SEAL_SEAL, so nobody can prove "
+           "that it is unmapped: its bytes stay charged, and it is not made anew";
+}
+
 // Whoever waits for a forgotten segment gets it anew once nothing maps the old file any more.
 void Service::Impl::conclude_forgotten(Pool &pool, uint32_t number) {
     Segment &segment = pool.segments[number];
@@ -175,12 +181,14 @@ void Service::Impl::conclude_forgotten(Pool &pool, uint32_t number) {
         effects.create_segment({pool.id, number}, {pool.bytes_of(number), pool.huge_pages});
         return;
     }
+    const bool open = pool.state == PoolState::Open;
+    const bool never = open && segment.state == SegmentState::Refused;
+    const std::string why = never  ? never_made_anew(number)
+                            : open ? "the segment's file of before the restart of marud is still "
+                                     "mapped or pinned: unmap it everywhere, then ask again"
+                                   : "the pool is closing: no segment is granted any more";
     for (const Waiter &waiter : waiters)
-        refuse(waiter, wire::Status::Busy,
-               pool.state == PoolState::Open
-                   ? "the segment's file of before the restart of marud is still mapped or pinned: "
-                     "unmap it everywhere, then ask again"
-                   : "the pool is closing: no segment is granted any more");
+        refuse(waiter, never ? wire::Status::Denied : wire::Status::Busy, why);
 }
 
 void Service::Impl::drop(Pool &pool, uint32_t segment) {

@@ -320,6 +320,7 @@ struct Service::Impl {
     void advance_proof(Pool &pool);
     void conclude_proof(Pool &pool);
     void conclude_forgotten(Pool &pool, uint32_t number);
+    static std::string never_made_anew(uint32_t segment);
     void on_segment_proven(SegmentRef ref, Proof proof);
     void drop(Pool &pool, uint32_t segment);
     void remove_pool(Pool &pool);

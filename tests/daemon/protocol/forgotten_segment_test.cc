@@ -43,6 +43,19 @@ TEST_F(ForgottenSegment, IsNotMadeAnewWhileAForkedChildMapsIt) {
     EXPECT_EQ(worker.call(wire::GrantSegmentRequest{pool, 0}).segments.size(), 1u);
 }
 
+// It was asked about for ever, and each answer said that it would come free.
+TEST_F(ForgottenSegment, ThatCanNeverBeProvenIsRefusedForGood) {
+    world.refusing.insert({pool, 0});
+    EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
+    for (int tries = 0; tries < 2; ++tries) {
+        const Answer answer = worker.call(wire::GrantSegmentRequest{pool, 0});
+        EXPECT_TRUE(answer.refused(wire::Status::Denied)) << answer.message;
+        EXPECT_NE(answer.message.find("F_SEAL_SEAL"), std::string::npos) << answer.message;
+        EXPECT_TRUE(world.proving.empty());
+    }
+    EXPECT_EQ(world.service->counters().reserved_bytes, 4 * kMiB);
+}
+
 TEST_F(ForgottenSegment, HoldsTheChargeOfItsClosedPoolUntilItsProof) {
     world.mapped.insert({pool, 0});
     EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
