@@ -1,5 +1,6 @@
 #include "libmaru/wire/packet_socket.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -200,6 +201,7 @@ TEST_F(PacketSocket, WaitingEndsAtTheDeadlineOrWhenSomethingIsThere) {
 
 TEST_F(PacketSocket, AReadThatWaitsEndsInTimeOrWithAPacketASignalOrTheEnd) {
     constexpr int64_t kShort = 30'000'000, kLong = 60'000'000'000;
+    ASSERT_EQ(::fcntl(pair_.b.get(), F_SETFL, O_NONBLOCK), 0);  // as connect_marud() makes it
     ASSERT_TRUE(allow_waiting(pair_.b.get(), kShort));
     const int64_t begin = monotonic_ns();
     EXPECT_EQ(receive_packet(pair_.b.get(), buffer_).error().code, EAGAIN);
