@@ -269,16 +269,12 @@ int Daemon::loop() {
     sd_event *loop = loop_.get();
     while (sd_event_get_state(loop) != SD_EVENT_FINISHED) {
         // Everything that waits already, then a while for what is about to come, then sleep.
-        int r = 0;
-        if (options_.spin_us > 0) {
-            do
-                r = turn(0);
-            while (r > 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED);
-            if (r == 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED)
-                host_->spin();
-        }
-        if (r >= 0 && sd_event_get_state(loop) != SD_EVENT_FINISHED)
+        const bool spins = options_.spin_us > 0;
+        int r = turn(spins ? 0 : -1);
+        if (r == 0 && spins) {
+            host_->spin();
             r = turn(-1);
+        }
         if (r < 0) {
             journal_.log(3, describe(Error{-r, "the event loop failed"}));
             return 1;

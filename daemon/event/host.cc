@@ -80,16 +80,18 @@ int Host::turn(int timeout_ms) {
         return -next.error().code;
     if (next->found == ClientPoll::Found::Nothing)
         return 0;
-    const int64_t begun = monotonic_ns();
     int r = 1;
+    TimeNs begun = 0;
     if (next->found == ClientPoll::Found::Client) {
         serve_client(*next->client, next->events);
+        begun = now_;
     } else {
+        begun = boottime_ns();
         charge_anew_ = true;
         if (const int ran = poll_.run_others(); ran < 0)
             r = ran;
     }
-    tally_.turns.observe(monotonic_ns() - begun);
+    tally_.turns.observe(boottime_ns() - begun);
     return r;
 }
 
@@ -104,7 +106,7 @@ void Host::disarm(const EventSource &timer) {
 }
 
 void Host::begin_turn() {
-    now_ = boottime_ns();
+    now_ = clock_ = boottime_ns();
     acting_uid_ = 0;
     TimeNs gap = now_ - last_turn_;
     if (pulse_on_ && gap > 2 * options_.pulse) {

@@ -52,6 +52,7 @@ class Host final : public Effects, private SegmentFacts {
     // After a packet another one is looked for where the last turn found some, and now and then; else
     // the poll tells of it, as it tells of the next request of a client that waits for each answer.
     static constexpr uint32_t kLookEvery = 16;
+    static constexpr int kAsksPerClock = 8;  // of spin()
     // A client whose queue is longer is not read from until it has read.
     static constexpr size_t kPauseBytes = wire::kMaxSendQueueBytes / 4;
     // All clients of a uid together: beyond it none is read from that has anything left to read.
@@ -150,7 +151,9 @@ class Host final : public Effects, private SegmentFacts {
     void serve_client(Connection &client, uint32_t events);
     bool bind_peer(Connection &client, UniqueFd pidfd);
     void client_ready(Connection &client, uint32_t events);
-    int read_packets(Connection &client, int limit);  // how many were handled
+    // `packet`: what the socket gave when it was asked. How many were handled.
+    int read_packets(Connection &client, Result<wire::Packet> packet);
+    void poll_active(bool &ret_found);
     metrics::RequestClass handle_packet(Connection &client, wire::Packet &packet);
     bool paused(const Connection &client) const;  // it has too much to read
     void count_queue(Connection &client);         // after each change of it
@@ -207,12 +210,15 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<ConnectionId> retries_;
     bool retry_on_ = false;
     std::vector<ConnectionId> active_;                     // for spin()
+    std::vector<Connection *> polled_;                     // those of them that it may read from
+    Connection *asking_ = nullptr;                         // whose packet is being handled
     uint32_t acting_uid_ = 0;                              // whose request Service is handling
     std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal
     std::unordered_map<wire::Id, SessionRecord> unsaved_;  // the store would not have: tried again
 
     EventSource timer_, pulse_, retry_timer_, reaper_source_;
-    TimeNs now_ = 0;  // of the current turn
+    TimeNs now_ = 0;    // of the current turn
+    TimeNs clock_ = 0;  // as it was last read
     TimeNs last_turn_ = 0;
     TimeNs timer_at_ = INT64_MAX;
     bool pulse_on_ = false;

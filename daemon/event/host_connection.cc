@@ -15,6 +15,8 @@
 namespace maru {
 
 Connection *Host::find(ConnectionId id) {
+    if (asking_ && asking_->id == id)
+        return asking_;
     auto found = connections_.find(id);
     return found == connections_.end() ? nullptr : found->second.get();
 }
@@ -170,7 +172,7 @@ void Host::client_ready(Connection &client, uint32_t events) {
         } else if (Share *share = over_share(client.peer.uid); share && !share->late) {
             set_late(client.peer.uid, true);  // and is told again, after everybody else
         } else {
-            read_packets(client, kPacketsPerTurn);
+            read_packets(client, wire::receive_packet(client.socket.get(), frame_));
         }
     }
     if (client.stage != Connection::Stage::Dead)
@@ -178,13 +180,17 @@ void Host::client_ready(Connection &client, uint32_t events) {
 }
 
 bool Host::paused(const Connection &client) const {
+    if (client.queue.empty())
+        return false;
     if (client.queue.bytes() > kPauseBytes)
         return true;
     auto share = shares_.find(client.peer.uid);
-    return !client.queue.empty() && share != shares_.end() && share->second.queued > kUidQueueBytes;
+    return share != shares_.end() && share->second.queued > kUidQueueBytes;
 }
 
 void Host::count_queue(Connection &client) {
+    if (client.queue.bytes() == client.counted)
+        return;
     auto share = shares_.find(client.peer.uid);
     if (share != shares_.end())
         share->second.queued += client.queue.bytes() - client.counted;  // wraps around, and back
@@ -194,6 +200,8 @@ void Host::count_queue(Connection &client) {
 // The share of the uid if it is over it, or is late still; else null. Nobody is late for himself:
 // with one uid there are no others to be kept waiting.
 Host::Share *Host::over_share(uint32_t uid) {
+    if (shares_.size() == 1 && !shares_.begin()->second.late)
+        return nullptr;
     auto found = shares_.find(uid);
     if (found == shares_.end())
         return nullptr;
@@ -224,9 +232,9 @@ void Host::begin_charge() {
 }
 
 void Host::charge_share(uint32_t uid) {
-    auto found = shares_.find(uid);
     // Without a beginning: the second user has come since.
-    if (loop_cpu_ == 0 || found == shares_.end()) {
+    auto found = loop_cpu_ == 0 ? shares_.end() : shares_.find(uid);
+    if (found == shares_.end()) {
         charge_anew_ = true;
         return;
     }
@@ -258,12 +266,12 @@ void Host::forgive() {
     }
 }
 
-int Host::read_packets(Connection &client, int limit) {
+int Host::read_packets(Connection &client, Result<wire::Packet> packet) {
     int handled = 0;
-    const TimeNs begin = boottime_ns();
+    // What reading it took is the first packet's; what follows begins where the one before has ended.
+    const TimeNs begin = clock_;
     const bool looks = client.bursts || ++client.turns % kLookEvery == 0;
-    while (handled < (looks ? limit : 1) && client.stage <= Connection::Stage::Open) {
-        auto packet = wire::receive_packet(client.socket.get(), frame_);
+    for (;;) {
         if (!packet) {
             int code = packet.error().code;
             if (code == ENOBUFS || code == ENOMEM)
@@ -274,12 +282,17 @@ int Host::read_packets(Connection &client, int limit) {
         }
         ++handled;
         acting_uid_ = client.peer.uid;
-        const int64_t begun = monotonic_ns();
+        asking_ = &client;
         const metrics::RequestClass kind = handle_packet(client, *packet);
-        tally_.handling[static_cast<size_t>(kind)].observe(monotonic_ns() - begun);
-        close_fds(client.peer.uid, packet->fds);  // what was not adopted
-        if (boottime_ns() - begin > kReadTime || paused(client) || !reaper_.room(client.peer.uid))
+        asking_ = nullptr;
+        const TimeNs begun = std::exchange(clock_, boottime_ns());
+        tally_.handling[static_cast<size_t>(kind)].observe(clock_ - begun);
+        if (!packet->fds.empty())
+            close_fds(client.peer.uid, packet->fds);  // what was not adopted
+        if (!looks || handled >= kPacketsPerTurn || client.stage > Connection::Stage::Open ||
+            clock_ - begin > kReadTime || paused(client) || !reaper_.room(client.peer.uid))
             break;
+        packet = wire::receive_packet(client.socket.get(), frame_);
     }
     if (looks)
         client.bursts = handled > 1;
@@ -366,27 +379,20 @@ void Host::spin() {
     constexpr int64_t kLongest = 2'000'000;
     const int64_t begin = boottime_ns();
     int64_t last = begin, now = begin;
-    bool found = false, found_now = false;
+    bool found = false;
     do {
-        Turn turn(*this);
-        if (found_now)
-            tally_.turns.observe(now_ - now);
-        found_now = false;
-        for (size_t i = 0; i < active_.size(); ++i) {
-            Connection *client = find(active_[i]);
-            if (!client || client->stage != Connection::Stage::Open || !client->queue.empty() ||
-                over_share(client->peer.uid))
-                continue;
-            charge_anew_ = true;
-            begin_charge();
-            if (read_packets(*client, kPacketsPerTurn) > 0) {
-                found = found_now = true;
-                last = now_;
-            }
-            charge_share(client->peer.uid);
+        bool found_now = false;
+        // The clock costs as much as a socket that has nothing.
+        for (int i = 0; i < kAsksPerClock && !found_now; ++i)
+            poll_active(found_now);
+        now = boottime_ns();
+        if (found_now) {
+            tally_.turns.observe(now - now_);
+            found = true;
+            last = now;
         }
-        now = now_;
     } while (now - last < spin_ns_ && now - begin < kLongest);
+    polled_.clear();
     charge_anew_ = true;
     // Nothing came: wait for it asleep next time, and try for less long; something came: it pays.
     spin_ns_ = found ? std::min(full, spin_ns_ * 2) : std::max(full / 8, spin_ns_ / 2);
@@ -394,6 +400,35 @@ void Host::spin() {
         Connection *client = find(id);
         return !client || now - client->last_packet > 4 * full;
     });
+}
+
+// Asks each once, and stops at the first that has something: its turn may have changed all of them.
+void Host::poll_active(bool &ret_found) {
+    if (polled_.empty())
+        for (ConnectionId id : active_) {
+            Connection *client = find(id);
+            if (client && client->stage == Connection::Stage::Open && client->queue.empty() &&
+                !over_share(client->peer.uid))
+                polled_.push_back(client);
+        }
+    for (Connection *client : polled_) {
+        auto packet = wire::receive_packet(client->socket.get(), frame_);
+        if (!packet && packet.error().code == EAGAIN)
+            continue;
+        const uint32_t uid = client->peer.uid;
+        polled_.clear();
+        ret_found = true;
+        charge_anew_ = true;
+        begin_charge();
+        {
+            Turn turn(*this);
+            // Behind the others, who are as likely to say the next thing.
+            std::erase(active_, client->id);
+            read_packets(*client, std::move(packet));
+        }
+        charge_share(uid);
+        return;
+    }
 }
 
 // ---- writing -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <chrono>
 #include <condition_variable>
@@ -36,7 +37,8 @@ struct Reaper::State {
     std::unordered_map<uint32_t, UidQueue> queues;
     std::deque<uint32_t> ready;  // uids with a job that may run now: taken in turn
     std::vector<Done> done;
-    size_t threads = 0, idle = 0, queued = 0;
+    size_t threads = 0, idle = 0;
+    std::atomic<size_t> queued = 0;  // read without the mutex as well
     std::multiset<int64_t> running;  // when each began
     uint64_t ended_jobs = 0;
     int64_t longest_ns = 0;  // of the ended ones
@@ -168,6 +170,9 @@ void Reaper::close(uint32_t uid, UniqueFd fd) {
 }
 
 bool Reaper::room(uint32_t uid) const {
+    // Asked for each packet; only the loop, which asks, makes it more.
+    if (state_->queued < kQueuePerUid)
+        return true;
     std::lock_guard lock(state_->mutex);
     auto found = state_->queues.find(uid);
     return found == state_->queues.end() || found->second.jobs.size() < kQueuePerUid;

@@ -33,8 +33,8 @@ Transport::~Transport() {
     assert(!connection_ && waiters_.empty());
     // Only what goes on without a caller is left, and nobody will send it any more.
     while (!queue_.empty()) {
-        Op *op = queue_.front();
-        queue_.pop_front();
+        Op *op = queue_.back();
+        queue_.pop_back();
         op->queued_ = false;
         if (!op->background && !op->caller_)
             op->recycle();
@@ -300,9 +300,11 @@ bool Transport::send_blocked_frame() {
 // ---- receiving -----------------------------------------------------------------------------------
 
 Transport::Received Transport::receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
-                                           wire::Wait wait) {
+                                           wire::Wait wait, int tries) {
     lock.unlock();
     auto packet = wire::receive_packet(connection->get(), buffer_->bytes, wait);
+    while (!packet && packet.error().code == EAGAIN && --tries > 0)
+        packet = wire::receive_packet(connection->get(), buffer_->bytes, wait);
     const wire::ServerMessage *message = nullptr;
     if (packet && !packet->truncated)
         message = decoder_.server_message(packet->bytes);
@@ -374,9 +376,10 @@ bool Transport::wait(Lock &lock, Waiter &self, TimeNs deadline) {
         return true;
     waiters_.push_back(&self);
     bool ready = false;
-    while (!(ready = self.ready(self.context)) && now_ns() < deadline) {
+    TimeNs now;
+    while (!(ready = self.ready(self.context)) && (now = now_ns()) < deadline) {
         if (connection_ && reader_ == Reader::None)
-            read_for_all(lock, self, deadline);
+            read_for_all(lock, self, deadline, now);
         else
             self.turn.wait_until(lock, time_point(deadline));
     }
@@ -385,10 +388,9 @@ bool Transport::wait(Lock &lock, Waiter &self, TimeNs deadline) {
     return ready;
 }
 
-void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline) {
+void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline, TimeNs now) {
     reader_ = Reader::Caller;
     const auto connection = connection_;
-    TimeNs now = now_ns();
     const TimeNs spin_until =
         config_.spin_us ? now + static_cast<TimeNs>(config_.spin_us) * 1000 : now;
     while (connection_ == connection && !self.ready(self.context)) {
@@ -397,10 +399,11 @@ void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline) {
         const bool spins = now < spin_until;
         const bool waits = may_wait_ && !spins && deadline - now > kWait;
         const Received received =
-            receive_one(lock, connection, waits ? wire::Wait::Bounded : wire::Wait::Never);
+            receive_one(lock, connection, waits ? wire::Wait::Bounded : wire::Wait::Never,
+                        spins ? kSpinTries : 1);
+        now = now_ns();
         if (received == Received::Gone)
             break;
-        now = now_ns();
         if (received == Received::Packet || waits || spins) {
             if (now >= deadline)
                 break;
@@ -409,11 +412,12 @@ void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline) {
         lock.unlock();
         auto waited = wire::wait_socket(connection->get(), POLLIN, deadline);
         lock.lock();
+        now = now_ns();
         if (!waited)
             break;
     }
     reader_ = Reader::None;
-    last_lead_ = now_ns();
+    last_lead_ = now;
 }
 
 // Somebody must read: the next caller if there is one, the I/O thread after a while if not.

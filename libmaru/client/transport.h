@@ -9,7 +9,6 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -110,9 +109,9 @@ class Transport {
     enum class Received : uint8_t { Nothing, Packet, Gone };
 
     bool wait(Lock &lock, Waiter &self, TimeNs deadline);
-    void read_for_all(Lock &lock, Waiter &self, TimeNs deadline);
+    void read_for_all(Lock &lock, Waiter &self, TimeNs deadline, TimeNs now);
     Received receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
-                         wire::Wait wait = wire::Wait::Never);
+                         wire::Wait wait = wire::Wait::Never, int tries = 1);
     void dispatch(const wire::ServerMessage &message, std::vector<UniqueFd> &fds, bool fds_lost);
     void hand_over();
     void enqueue(Op &op);
@@ -130,6 +129,8 @@ class Transport {
     static constexpr TimeNs kLinger = 5 * kMillisecond;
     // A reader that sleeps in the socket looks at its deadline this often.
     static constexpr TimeNs kWait = 20 * kMillisecond;
+    // One that spins asks so often before it takes the lock and looks at the clock.
+    static constexpr int kSpinTries = 16;
 
     Listener &listener_;
     const Config config_;
@@ -138,7 +139,7 @@ class Transport {
     wire::Limits limits_;
     bool open_ = false;
 
-    std::deque<Op *> control_queue_, queue_;
+    std::vector<Op *> control_queue_, queue_;  // few: one of each thread that calls
     std::array<Slot, kSlots> slots_;
     std::vector<uint32_t> free_slots_;
     uint64_t next_sequence_ = 1;
