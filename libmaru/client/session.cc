@@ -346,8 +346,13 @@ void Session::on_done(Op &op) {
 }
 
 void Session::track_async(Op &op) {
-    async_.push_back(&op);
+    // The timeout may have been another one at the submit of the others.
+    async_.insert(
+        std::upper_bound(async_.begin(), async_.end(), op.deadline,
+                         [](TimeNs when, const Op *other) { return when < other->deadline; }),
+        &op);
     transport_.add_async(1);
+    transport_.wake_by(op.deadline);
 }
 
 // ---- calls ---------------------------------------------------------------------------------------

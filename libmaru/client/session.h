@@ -239,7 +239,7 @@ class Session final : public Transport::Listener {
     ResolveOp resolve_op_{*this};
     RecommitOp recommit_op_{*this};
     MapOp map_op_{*this};
-    std::vector<Op *> async_;  // unfinished, oldest (so the earliest deadline) first
+    std::vector<Op *> async_;  // unfinished, the earliest deadline first
 
     Transport transport_;
 

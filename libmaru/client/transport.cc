@@ -471,6 +471,7 @@ void Transport::serve(Lock &lock, TimeNs until) {
         timeout = {left / 1'000'000'000, left % 1'000'000'000};
     }
     io_reads_ = (fds[1].events & POLLIN) != 0;
+    asleep_until_ = until;
     lock.unlock();
     const int ready = ::ppoll(fds, 2, &timeout, nullptr);
     if (ready > 0 && fds[0].revents) {
@@ -481,6 +482,7 @@ void Transport::serve(Lock &lock, TimeNs until) {
     }
     lock.lock();
     io_reads_ = false;
+    asleep_until_ = 0;
     if (connection_ != connection || !connection)
         return;
     if ((want_write_ && (fds[1].revents & (POLLOUT | POLLERR | POLLHUP))) ||

@@ -89,6 +89,11 @@ class Transport {
     // Waits for a wake(), `until`, or what nobody else receives or sends; handles it.
     void serve(Lock &lock, TimeNs until);
     void wake();
+    // The I/O thread is to look at its timers at `when`, which it may not have known as it went to sleep.
+    void wake_by(TimeNs when) {
+        if (when < asleep_until_)
+            wake();
+    }
     // Ends a connection whose answers are overdue. The time of the next look.
     TimeNs check_silence(TimeNs now);
 
@@ -157,7 +162,8 @@ class Transport {
     bool peer_ended_ = false;  // nothing more can be sent; what it sent before is still to be read
 
     Reader reader_ = Reader::None;
-    bool io_reads_ = false;  // the I/O thread polls for input
+    bool io_reads_ = false;    // the I/O thread polls for input
+    TimeNs asleep_until_ = 0;  // it sleeps, at the longest
     TimeNs last_lead_ = 0;
     std::vector<Waiter *> waiters_;
     // Of the reader's role.

@@ -3,8 +3,11 @@
 
 import errno
 import gc
+import os
 import select
+import signal
 import threading
+import time
 import unittest
 
 import maru
@@ -125,6 +128,48 @@ queue = client.queue()
 for _ in range(50):
     queue.probe(ns, ns.digests(range(4000), 4))
 """)
+
+
+class DeadlineTest(MaruTest):
+    needs_daemon = True
+
+    def test_an_operation_ends_at_its_deadline_though_nothing_happens(self):
+        """libmaru's own thread may have gone to sleep for longer before it was submitted."""
+        client, pool, ns = self.worker()
+        digests = self.digests(ns, 1)
+        with client.queue() as queue:
+            for timeout_ms in (300, 100):
+                client.set_timeout(30000)
+                queue.probe(ns, digests)
+                self.assertEqual(len(queue.reap(timeout_ms=30000)), 1)
+                time.sleep(0.2)  # for that thread to be asleep again
+                os.kill(self.daemon.pid, signal.SIGSTOP)
+                try:
+                    client.set_timeout(timeout_ms)
+                    began = time.monotonic()
+                    late = queue.probe(ns, digests)
+                    self.assertEqual(queue.reap(timeout_ms=30000), [late])
+                    self.assertLess(time.monotonic() - began, 0.8 + timeout_ms / 1e3)
+                    with self.assertRaises(maru.MaruTimeout):
+                        late.result()
+                finally:
+                    os.kill(self.daemon.pid, signal.SIGCONT)
+
+    def test_a_later_one_with_less_time_ends_first(self):
+        client, pool, ns = self.worker()
+        digests = self.digests(ns, 1)
+        with client.queue() as queue:
+            os.kill(self.daemon.pid, signal.SIGSTOP)
+            try:
+                client.set_timeout(20000)
+                patient = queue.probe(ns, digests)
+                client.set_timeout(100)
+                hasty = queue.probe(ns, digests)
+                self.assertEqual(queue.reap(timeout_ms=15000), [hasty])
+            finally:
+                os.kill(self.daemon.pid, signal.SIGCONT)
+            self.assertEqual(queue.reap(timeout_ms=30000), [patient])
+            self.assertEqual(patient.result().prefix, 0)
 
 
 if __name__ == "__main__":
