@@ -2,7 +2,6 @@
 """Digests, keys and tokens: plain data."""
 
 import array
-import ctypes
 import os
 import pickle
 import unittest
@@ -48,18 +47,19 @@ class DigestsTest(unittest.TestCase):
             maru.Digests([7])
 
     def test_keys_reach_c_with_shard_and_part(self):
-        from maru.keys import key_array
+        from maru.keys import key_bytes
 
-        made = key_array([maru.Key(self.ONE, 7, 0xFFFFFFFF), (self.TWO, 1, 2), self.TWO])
-        self.assertEqual(ctypes.sizeof(made), 120)
+        flat = key_bytes([maru.Key(self.ONE, 7, 0xFFFFFFFF), (self.TWO, 1, 2), self.TWO])
+        self.assertEqual(len(flat), 120)
+        made = (_abi.maru_key * 3).from_buffer_copy(flat)
         self.assertEqual([bytes(key.digest.bytes) for key in made], [self.ONE, self.TWO, self.TWO])
         self.assertEqual([(key.shard, key.part) for key in made], [(7, 0xFFFFFFFF), (1, 2), (0, 0)])
-        flat = key_array(maru.Digests(self.ONE + self.TWO))
-        self.assertEqual(bytes(flat), self.ONE + bytes(8) + self.TWO + bytes(8))
+        flat = key_bytes(maru.Digests(self.ONE + self.TWO))
+        self.assertEqual(flat, self.ONE + bytes(8) + self.TWO + bytes(8))
         with self.assertRaisesRegex(ValueError, r"keys\[0\].shard is -1"):
-            key_array([maru.Key(self.ONE, -1)])
+            key_bytes([maru.Key(self.ONE, -1)])
         with self.assertRaisesRegex(ValueError, "4294967296"):
-            key_array([maru.Key(self.ONE, 0, 1 << 32)])
+            key_bytes([maru.Key(self.ONE, 0, 1 << 32)])
 
 
 @unittest.skipUnless(os.environ.get("MARU_LIBRARY"), "MARU_LIBRARY is not set")

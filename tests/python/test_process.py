@@ -2,13 +2,16 @@
 """Processes: fork, pickling, threads at close, and the end of the interpreter."""
 
 import copy
+import ctypes
 import gc
 import os
 import pickle
 import signal
+import sys
 import threading
 import unittest
 import warnings
+from collections import deque
 
 import maru
 from support import MaruTest, optional
@@ -130,6 +133,31 @@ class ForkTest(MaruTest):
         self.assertEqual(results, [("refused", 0)])
 
 
+    def test_a_fork_by_c_code_is_refused_by_libmaru_itself(self):
+        """It runs none of Python's handlers of forks."""
+        client, pool, ns, digests, contents = self.stored()
+        fork = ctypes.PyDLL(None).fork  # keeps the GIL
+        reader, writer = os.pipe()
+        pid = fork()
+        if pid == 0:
+            said = []
+            for use in (client.info, lambda: ns.probe(digests), lambda: pool.reserve(1), client.close):
+                try:
+                    use()
+                    said.append("done")
+                except maru.MaruForked:
+                    said.append("refused")
+                except BaseException as error:
+                    said.append(repr(error))
+            os.write(writer, " ".join(said).encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as output:
+            self.assertEqual(output.read(), b"refused refused refused refused")
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertEqual(ns.probe(digests).prefix, 1)
+
+
 class PickleTest(MaruTest):
     def test_handles_are_neither_pickled_nor_copied(self):
         client, pool, ns, digests, contents = self.stored()
@@ -178,6 +206,87 @@ class CloseTest(MaruTest):
         leave.set()
         thread.join()
         client.close()
+
+    def test_calls_and_closes_that_meet_see_each_other(self):
+        """No lock is around a call: in every order of their steps one of the two gives way."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        for _ in range(3):
+            client = self.client()
+            pool = client.pool(1 << 20)
+            handle, seen, go_on = pool._handle, set(), threading.Event()
+
+            def work(pool=pool, handle=handle, seen=seen, go_on=go_on):
+                while True:
+                    try:
+                        with handle as pointer:
+                            if pointer is None or handle.closed:
+                                seen.add("a call runs on what is closed")
+                            go_on.set()
+                    except maru.MaruClosed as error:
+                        if "is closed" in error.strerror:
+                            return
+
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            go_on.wait(30)
+            closing = pool
+            while closing is not None:
+                try:
+                    closing.close()
+                    closing = None
+                except maru.MaruBusy:
+                    pass
+            for thread in threads:
+                thread.join()
+            self.assertEqual(seen, set())
+            self.assertEqual((len(handle.uses), len(handle.root.uses)), (0, 0))
+            client.close()
+
+    def test_a_close_between_the_steps_of_a_call_keeps_it_out(self):
+        client = self.client()
+        handle = client.pool(1 << 20)._handle
+
+        class Uses(deque):
+            def append(self, use):
+                handle.uses = deque()
+                self.closed = handle.begin_close()
+                handle.uses = self
+                super().append(use)
+
+        handle.uses = uses = Uses()
+        with self.assertRaisesRegex(maru.MaruClosed, "this pool is being closed"):
+            with handle:
+                self.fail("a call runs on what is being closed")
+        self.assertTrue(uses.closed)
+        self.assertEqual((len(uses), len(handle.root.uses)), (0, 0))
+        handle.end_close(False)
+        handle.uses = deque()
+
+    def test_a_call_between_the_steps_of_a_close_is_kept_out_or_seen(self):
+        client = self.client()
+        handle = client.pool(1 << 20)._handle
+        entered = []
+
+        class Uses(deque):
+            def __len__(self):
+                found = super().__len__()
+                handle.uses = deque()
+                try:
+                    with handle:
+                        entered.append(handle)
+                except maru.MaruClosed:
+                    pass
+                handle.uses = self
+                return found
+
+        handle.uses = Uses()
+        self.assertTrue(handle.begin_close())
+        self.assertEqual(entered, [])
+        handle.end_close(False)
+        handle.uses = deque()
 
     def test_a_client_that_is_left_open_is_a_resource_warning(self):
         opened = maru.Client("left-open", socket_path=self.socket_path())

@@ -383,9 +383,26 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
 }
 
 
+class Functions:
+    """Functions of a library as attributes, by the names of their rows."""
+
+
+_POINTERS = type(POINTER(c_int))
+
+
 def declare(library: ctypes.CDLL) -> None:
-    """Give every function of @library its types; AttributeError names one that is not there."""
+    """Give every function of @library its types; AttributeError names one that is not there.
+
+    ``library.by_address`` has them a second time, with ``c_void_p`` for every pointer: an address, or
+    ``bytes`` that C only reads. ctypes makes an array type for every length it meets, and looks at every
+    typed pointer for a long time.
+    """
+    library.by_address = Functions()
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
+        again = library[name]
+        again.restype = result
+        again.argtypes = [c_void_p if isinstance(kind, _POINTERS) else kind for kind in arguments]
+        setattr(library.by_address, name, again)

@@ -2,10 +2,13 @@
 """Handles of the C library, guarded: used after close, closed in use, or used in a forked child.
 
 What must stay true:
-- No pointer reaches C after its close began, and no close begins while a call on it runs. Both are
-  decided under the one lock of the client.
-- A forked child is refused by its pid *before* the lock is touched: the lock may have been held by
-  a thread that does not exist in the child.
+- No pointer reaches C after its close began, and no close begins while a call on it runs. A call is
+  announced in ``uses`` before it looks whether the handle is open, and a close shuts the handle before
+  it looks for announced calls: each is one step that no other thread can divide, so that at least one
+  of the two sees the other, and no lock is needed around a call.
+- A forked child is refused *before* a lock is touched: the lock may have been held by a thread that
+  does not exist in the child. Python's own handler of forks says that this is one. After a fork by C
+  code that runs no such handlers, libmaru itself refuses each call.
 - Nothing here calls C from a finalizer. A client that is dropped without close() goes to a list
   that the next ``Client()`` empties.
 """
@@ -17,12 +20,28 @@ import errno
 import os
 import threading
 import warnings
+from array import array
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from . import _abi
-from ._loans import Loan
+from ._loans import RUN_WORDS, Loan
 from .errors import MaruBufferError, MaruBusy, MaruClosed, MaruError, MaruForked, last_error
+
+
+class _Process:
+    """Stands for this process: another one in each forked child."""
+
+
+_process = _Process()
+
+
+def _forked() -> None:
+    global _process
+    _process = _Process()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class NotPicklable:
@@ -38,13 +57,13 @@ class NotPicklable:
 
 
 class Handle:
-    """A pointer of the C library with the count of calls that use it now.
+    """A pointer of the C library with the calls that use it now.
 
-    ``with handle as pointer:`` brackets every call. @parent is the client's handle, or None for the
-    client itself; entering a child enters its parent.
+    ``with handle as pointer:`` brackets every call. @root is the client's handle, or None for the
+    client itself; entering a child enters the client.
     """
 
-    __slots__ = ("what", "pid", "library", "root", "pointer", "running", "closing", "lock")
+    __slots__ = ("what", "pid", "library", "root", "pointer", "uses", "open", "born", "closing", "lock")
 
     def __init__(
         self, what: str, library: ctypes.CDLL, pointer: Any, root: Optional[ClientHandle] = None
@@ -53,7 +72,9 @@ class Handle:
         self.pid = os.getpid()
         self.library = library
         self.pointer = pointer
-        self.running = 0
+        self.uses: Deque[None] = deque()  # one for each call that runs
+        self.born = _process
+        self.open: Optional[_Process] = self.born  # None: closed, or being closed
         self.closing = False
         if root is None:
             assert isinstance(self, ClientHandle)
@@ -64,28 +85,34 @@ class Handle:
             self.lock = root.lock
 
     def check_process(self) -> None:
-        if self.pid != os.getpid():
+        if self.born is not _process or self.pid != os.getpid():
             raise MaruForked(
                 errno.EOWNERDEAD,
                 f"this {self.what} belongs to process {self.pid} and this is a fork of it, process "
                 f"{os.getpid()}: open a client of its own here",
             )
 
-    def _check_open(self) -> None:
-        if self.pointer is None:
-            raise MaruClosed(errno.EBADF, f"this {self.what} is closed")
-        if self.closing:
-            raise MaruClosed(errno.EBADF, f"this {self.what} is being closed")
+    def refuse(self) -> None:
+        """Say why this handle is not open."""
+        self.check_process()
+        for handle in (self.root, self):
+            if handle.pointer is None:
+                raise MaruClosed(errno.EBADF, f"this {handle.what} is closed")
+        busy = self.root if self.root.closing else self
+        raise MaruClosed(errno.EBADF, f"this {busy.what} is being closed")
 
     def __enter__(self) -> Any:
-        self.check_process()
         root = self.root
-        with self.lock:
-            root._check_open()
-            if root is not self:
-                self._check_open()
-                self.running += 1
-            root.running += 1
+        root.uses.append(None)
+        if root.open is not _process:
+            root.uses.pop()
+            self.refuse()
+        if self is not root:
+            self.uses.append(None)
+            if self.open is not _process:
+                self.uses.pop()
+                root.uses.pop()
+                self.refuse()
         if root.dead:
             try:
                 root.drain()
@@ -95,10 +122,10 @@ class Handle:
         return self.pointer
 
     def __exit__(self, *exception: Any) -> None:
-        with self.lock:
-            if self.root is not self:
-                self.running -= 1
-            self.root.running -= 1
+        root = self.root
+        if self is not root:
+            self.uses.pop()
+        root.uses.pop()
 
     @property
     def closed(self) -> bool:
@@ -110,22 +137,26 @@ class Handle:
         with self.lock:
             if self.pointer is None or self.root.pointer is None:
                 return False
-            if self.running:
-                raise MaruBusy(
-                    errno.EBUSY,
-                    f"{self.running} call(s) of other threads still use this {self.what}: close it "
-                    "when they have returned",
-                )
             if self.closing:
                 raise MaruBusy(errno.EBUSY, f"another thread is closing this {self.what}")
-            self.closing = True
+            self.closing, self.open = True, None
+            running = len(self.uses)
+            if running:
+                self.closing, self.open = False, self.born
+                raise MaruBusy(
+                    errno.EBUSY,
+                    f"{running} call(s) of other threads still use this {self.what}: close it "
+                    "when they have returned",
+                )
         return True
 
     def end_close(self, closed: bool) -> None:
         with self.lock:
-            self.closing = False
             if closed:
                 self.pointer = None
+            else:
+                self.open = self.born
+            self.closing = False
 
     def check(self, result: int) -> int:
         """@result if it is not negative; else the exception with this thread's message."""
@@ -178,28 +209,29 @@ class ClientHandle(Handle):
             if loan.pool is not None:
                 by_pool.setdefault(loan.pool, []).append(loan)
         for pool, reserved in by_pool.items():
-            with self.lock:
-                if pool.pointer is None:
-                    continue  # the pool took its reservations with it
-                if pool.closing:
-                    for loan in reserved:  # later: the close may still fail
+            pool.uses.append(None)
+            try:
+                if pool.open is not None:
+                    self.abort_reservations(pool, reserved)
+                elif pool.pointer is not None:  # later: the close may still fail
+                    for loan in reserved:
                         self.loans[loan.token] = loan
                         self.dead.append(loan.token)
-                    continue
-                pool.running += 1
-            try:
-                self.abort_reservations(pool, reserved)
+                # else the pool took its reservations with it
             finally:
-                with self.lock:
-                    pool.running -= 1
+                pool.uses.pop()
 
     def release_leases(self, leases: List[Any]) -> int:
-        array = (ctypes.POINTER(_abi.maru_lease) * len(leases))(*leases)
-        return self.library.maru_lease_release(array, len(leases))
+        pointers = (ctypes.POINTER(_abi.maru_lease) * len(leases))(*leases)
+        return self.library.maru_lease_release(pointers, len(leases))
 
     def abort_reservations(self, pool: Handle, loans: List[Loan]) -> int:
-        array = (_abi.maru_reservation * len(loans))(*[loan.run for loan in loans])
-        return self.library.maru_abort(pool.pointer, array, len(loans))
+        runs = array("Q")
+        for loan in loans:
+            runs.extend(loan.run)
+        return self.library.by_address.maru_abort(
+            pool.pointer, runs.buffer_info()[0], len(runs) // RUN_WORDS
+        )
 
     def refuse_views(self, loans: List[Loan], action: str) -> None:
         """MaruBufferError if Python objects still view any of @loans."""

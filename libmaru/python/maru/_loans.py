@@ -17,6 +17,7 @@ import ctypes
 import functools
 import itertools
 import weakref
+from array import array
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from . import _abi
@@ -34,37 +35,31 @@ def _bytes_type(length: int) -> Any:
     return ctypes.c_uint8 * length
 
 
+RUN_WORDS = ctypes.sizeof(_abi.maru_reservation) // 8
+"""struct maru_reservation, as words: data, length, offset, generation."""
+
+
 class Loan:
     """One lease or one reservation. Guarded by the client's lock, except for its constants."""
 
-    __slots__ = ("token", "lease", "pool", "reservation", "address", "length", "_array")
+    __slots__ = ("token", "lease", "pool", "run", "address", "length", "_array")
 
     def __init__(
-        self,
-        lease: Any = None,
-        pool: Optional[Handle] = None,
-        reservation: Optional[_abi.maru_reservation] = None,
+        self, lease: Any = None, pool: Optional[Handle] = None, run: Optional[array] = None
     ) -> None:
         self.token = next(_tokens)
         self.lease = lease
         self.pool = pool
-        self.reservation = reservation
+        self.run = run  # RUN_WORDS words of array("Q"): the reservation, as C gave it
         self.address: int = 0  # of a lease: read from C at its first view
         self.length: int = 0
-        if reservation is not None:
-            self.address = reservation.data or 0
-            self.length = reservation.length
+        if run is not None:
+            self.address, self.length = run[0], run[1]
         self._array: Optional[weakref.ref] = None
 
     @property
     def kind(self) -> str:
         return "lease" if self.lease is not None else "reservation"
-
-    @property
-    def run(self) -> _abi.maru_reservation:
-        """The reservation, as C gave it."""
-        assert self.reservation is not None
-        return self.reservation
 
     def viewed(self) -> bool:
         """Can anything still read or write the bytes through a Python object?"""

@@ -11,16 +11,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import itertools
+from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
 from . import _abi
 from ._handles import ClientHandle, Handle, NotPicklable, close_at_exit
 from .errors import MaruBusy, MaruError, last_error
-from .keys import Digests, Keys, Manifest, as_digests, key_array, manifest_struct, uint32
+from .keys import KEY_BYTES, Digests, Keys, Manifest, as_digests, key_bytes, uint32
 from .leases import lease_array, leases_of
-from .objects import Namespace, commit_results, flags_of, reservation_array
-from .pool import Pool, Reservation, put_back, take
-from .results import Hits, Probe, results_array, results_of
+from .objects import Namespace, ReservedCommit, by_reference, flags_of
+from .pool import Pool, Reservation
+from .results import Probe, bitmap_type, probed, results_array, results_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -81,17 +82,30 @@ class _State:
         self.handle = handle
         self.pending: Dict[int, Operation] = {}
 
+    def expect(self, operation: Operation) -> int:
+        """Its token. Before C knows it: another thread may reap it before the submit returns."""
+        token = next(_tokens)
+        self.pending[token] = operation
+        _pin(operation)
+        return token
+
+    def forget(self, token: int) -> None:
+        """It was not submitted."""
+        _unpin(self.pending.pop(token))
+
     def reap(self, most: int, timeout_ms: int) -> List[Operation]:
         """The caller keeps the queue open."""
-        completions = (_abi.maru_completion * most)()
+        completions = array("q", bytes(ctypes.sizeof(_abi.maru_completion) * most))
         library = self.handle.library
         count = self.handle.check(
-            library.maru_queue_reap(self.handle.pointer, completions, most, timeout_ms)
+            library.by_address.maru_queue_reap(
+                self.handle.pointer, completions.buffer_info()[0], most, timeout_ms
+            )
         )
         reaped = []
-        for completion in completions[:count]:
-            operation = self.pending.pop(completion.user_data)
-            operation._complete(completion.result)
+        for at in range(0, 2 * count, 2):  # user_data, result
+            operation = self.pending.pop(completions[at])
+            operation._complete(completions[at + 1])
             _unpin(operation)
             reaped.append(operation)
         return reaped
@@ -156,18 +170,18 @@ class Queue(NotPicklable):
         """Submit ``Namespace.probe``. Raises MaruAgain when too many are in flight: reap first."""
         keys = as_digests(digests)
         count = len(keys)
-        bitmap = (ctypes.c_uint8 * ((count + 7) // 8))()
-        shape = manifest_struct(manifest)
+        bitmap = bitmap_type(count)()
+        shape = by_reference(manifest)
 
         def finish(result: int) -> Probe:
-            return Probe(self._finished(result), Hits(bytes(bitmap), count))
+            return probed(self._finished(result), bitmap, count)
 
         return self._submit(
             Operation("probe", (keys, shape, bitmap), finish),
-            lambda queue, token: self._handle.library.maru_probe_submit(
+            lambda queue, token: self._handle.library.by_address.maru_probe_submit(
                 queue,
                 self._pointer(namespace),
-                keys._array,
+                keys._flat,
                 count,
                 shape,
                 flags_of(prefix_only),
@@ -185,23 +199,23 @@ class Queue(NotPicklable):
     ) -> Operation:
         """Submit ``Namespace.acquire``; the leases are held once it is reaped."""
         keys = as_digests(digests)
-        shape = manifest_struct(manifest)
-        array = lease_array(len(keys) * (manifest.objects if manifest else 1))
+        shape = by_reference(manifest)
+        leases = lease_array(len(keys) * (manifest.objects if manifest else 1))
         root = self._handle.root
 
         def finish(result: int) -> Any:
-            return leases_of(root, self._finished(result), array)
+            return leases_of(root, self._finished(result), leases)
 
         return self._submit(
-            Operation("acquire", (keys, shape, array), finish),
-            lambda queue, token: self._handle.library.maru_acquire_submit(
+            Operation("acquire", (keys, shape, leases), finish),
+            lambda queue, token: self._handle.library.by_address.maru_acquire_submit(
                 queue,
                 self._pointer(namespace),
-                keys._array,
+                keys._flat,
                 len(keys),
                 shape,
                 flags_of(prefix_only),
-                array,
+                leases,
                 token,
             ),
         )
@@ -210,57 +224,38 @@ class Queue(NotPicklable):
         self, namespace: Namespace, pool: Pool, keys: Keys, reservations: Sequence[Reservation]
     ) -> Operation:
         """Submit ``Namespace.commit``; the reservations are consumed unless this raises."""
-        namespace._same_client(pool)
-        array = key_array(keys)
-        if len(array) != len(reservations):
-            raise ValueError(
-                f"{len(reservations)} reservations for {len(array)} keys: there must be one for "
-                "each"
-            )
-        results = results_array(len(array))
-        kept = list(reservations)
+        commit = ReservedCommit(namespace, pool, keys, reservations)
         with pool._handle as pool_pointer:
-            loans = take(pool._handle, kept, "commit")
-            runs = reservation_array(loans)
-
-            def finish(result: int) -> Any:
-                return commit_results(pool, loans, result, results)
-
+            commit.take()
             try:
                 return self._submit(
-                    Operation("commit", (array, runs, results, kept), finish),
-                    lambda queue, token: self._handle.library.maru_commit_submit(
-                        queue,
-                        self._pointer(namespace),
-                        pool_pointer,
-                        array,
-                        runs,
-                        len(array),
-                        results,
-                        token,
+                    Operation("commit", commit, commit.finish),
+                    lambda queue, token: self._handle.library.by_address.maru_commit_submit(
+                        queue, self._pointer(namespace), pool_pointer, *commit.arguments(), token
                     ),
                 )
             except BaseException:
-                put_back(pool._handle, loans)
+                commit.put_back()
                 raise
 
     def retire(self, namespace: Namespace, keys: Keys) -> Operation:
         """Submit ``Namespace.retire``."""
-        array = key_array(keys)
-        results = results_array(len(array))
+        flat = key_bytes(keys)
+        objects = len(flat) // KEY_BYTES
+        results = results_array(objects)
         library = self._handle.library
 
         def finish(result: int) -> Any:
             return results_of(library, result, results)
 
         return self._submit(
-            Operation("retire", (array, results), finish),
-            lambda queue, token: library.maru_retire_submit(
+            Operation("retire", (flat, results), finish),
+            lambda queue, token: library.by_address.maru_retire_submit(
                 queue,
                 self._pointer(namespace),
-                array,
-                len(array),
-                results,
+                flat,
+                objects,
+                results.buffer_info()[0],
                 token,
             ),
         )
@@ -285,11 +280,8 @@ class Queue(NotPicklable):
         return self._handle.check(result)
 
     def _submit(self, operation: Operation, call: Callable[[Any, int], int]) -> Operation:
-        token = next(_tokens)
         with self._handle as queue:
-            # In the books before C knows it: another thread may reap it before the call returns.
-            self._state.pending[token] = operation
-            _pin(operation)
+            token = self._state.expect(operation)
             submitted = False
             try:
                 result = call(queue, token)
@@ -298,8 +290,7 @@ class Queue(NotPicklable):
                 submitted = True
             finally:
                 if not submitted:
-                    del self._state.pending[token]
-                    _unpin(operation)
+                    self._state.forget(token)
         return operation
 
     def __enter__(self) -> Queue:

@@ -8,6 +8,7 @@ import errno
 import os
 import sys
 import weakref
+from array import array
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _abi, _library
@@ -20,6 +21,8 @@ from .objects import Namespace
 from .pool import HUGE_PAGES, MEDIA, NUMA, SCOPES, Pool, option
 
 ROLES = {"worker": _abi.ROLE_WORKER, "scheduler": _abi.ROLE_SCHEDULER}
+_NO_INFO = bytes(_abi.maru_client_info(ctypes.sizeof(_abi.maru_client_info)))
+_SESSION = _abi.maru_client_info.session.offset // 8
 STATES = {
     _abi.STATE_ATTACHED: "attached",
     _abi.STATE_DISCONNECTED: "disconnected",
@@ -138,10 +141,13 @@ class Client(NotPicklable):
 
     def session(self) -> int:
         """info().session alone: cheap enough to be asked in every step of an engine. Never blocks."""
-        info = _abi.maru_client_info(ctypes.sizeof(_abi.maru_client_info))
-        with self._handle as client:
-            self._handle.check(self._handle.library.maru_client_info(client, info))
-        return info.session
+        info = array("Q", _NO_INFO)
+        handle = self._handle
+        with handle as client:
+            result = handle.library.by_address.maru_client_info(client, info.buffer_info()[0])
+            if result < 0:
+                raise last_error(handle.library, result)
+        return info[_SESSION]
 
     def set_timeout(self, timeout_ms: int) -> None:
         """Another deadline for blocking calls from now on; 0 is 5000. Never blocks."""

@@ -9,6 +9,7 @@ data: they may be pickled, compared and hashed, and used from any thread.
 from __future__ import annotations
 
 import ctypes
+import sys
 from array import array
 from typing import (
     Any,
@@ -27,6 +28,7 @@ from ._buffers import Buffers
 from .errors import last_error
 
 DIGEST_BYTES = _abi.DIGEST_BYTES
+KEY_BYTES = ctypes.sizeof(_abi.maru_key)
 
 
 class Digests(Sequence[bytes]):
@@ -36,11 +38,13 @@ class Digests(Sequence[bytes]):
     the bytes (32 x length), for ``numpy.frombuffer(d.view, "u1").reshape(-1, 32)``.
     """
 
-    __slots__ = ("_array", "_hash")
+    __slots__ = ("_flat",)  # bytes, whose address C takes: they neither move nor change
 
     def __init__(self, digests: Any = b"") -> None:
         """From a buffer of 32 x n bytes, or from single digests: ``bytes`` or hexadecimal text."""
-        self._hash: Optional[int] = None
+        if type(digests) is bytes and len(digests) % DIGEST_BYTES == 0:
+            self._flat = digests
+            return
         try:
             flat = memoryview(digests)
         except TypeError:
@@ -51,27 +55,19 @@ class Digests(Sequence[bytes]):
             raise ValueError(
                 f"{flat.nbytes} bytes of digests: must be a multiple of {DIGEST_BYTES}"
             )
-        kind = _abi.maru_digest * (flat.nbytes // DIGEST_BYTES)
-        self._array = kind.from_buffer_copy(flat if flat.c_contiguous else flat.tobytes())
-
-    @classmethod
-    def _of(cls, digest_array: Any) -> Digests:
-        made = cls.__new__(cls)
-        made._array = digest_array
-        made._hash = None
-        return made
+        self._flat = flat.tobytes()
 
     @property
     def view(self) -> memoryview:
         """All the bytes, read-only, without a copy."""
-        return memoryview(self._array).cast("B").toreadonly()
+        return memoryview(self._flat)
 
     def hex(self) -> List[str]:
         """Each digest as 64 lower-case hexadecimal digits, as maructl shows it."""
         return [digest.hex() for digest in self]
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._flat) // DIGEST_BYTES
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -83,34 +79,36 @@ class Digests(Sequence[bytes]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return Digests(self.view[start * DIGEST_BYTES : max(start, stop) * DIGEST_BYTES])
-            return Digests([self[i] for i in range(start, stop, step)])
-        return bytes(self._array[index].bytes)
+                return Digests(self._flat[start * DIGEST_BYTES : max(start, stop) * DIGEST_BYTES])
+            return Digests(b"".join([self[i] for i in range(start, stop, step)]))
+        at = range(len(self))[index] * DIGEST_BYTES
+        return self._flat[at : at + DIGEST_BYTES]
 
     def __iter__(self) -> Iterator[bytes]:
-        flat = bytes(self)
-        return iter([flat[i : i + DIGEST_BYTES] for i in range(0, len(flat), DIGEST_BYTES)])
+        return iter(self._split())
+
+    def _split(self) -> List[bytes]:
+        flat = self._flat
+        return [flat[i : i + DIGEST_BYTES] for i in range(0, len(flat), DIGEST_BYTES)]
 
     def __bytes__(self) -> bytes:
-        return bytes(self._array)
+        return self._flat
 
     def __add__(self, other: Digests) -> Digests:
         if not isinstance(other, Digests):
             return NotImplemented
-        return Digests(bytes(self) + bytes(other))
+        return Digests(self._flat + other._flat)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Digests):
             return NotImplemented
-        return bytes(self) == bytes(other)
+        return self._flat == other._flat
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(bytes(self))
-        return self._hash
+        return hash(self._flat)
 
     def __reduce__(self) -> Any:
-        return Digests, (bytes(self),)
+        return Digests, (self._flat,)
 
     def __repr__(self) -> str:
         shown = ", ".join(digest.hex()[:12] + ".." for digest in self[:3])
@@ -177,30 +175,26 @@ def uint64(value: int, name: str) -> int:
     return value
 
 
-def key_array(keys: Keys) -> Any:
-    """@keys as the array of struct maru_key that C takes."""
+_PLAIN = bytes(8)  # shard 0, part 0
+
+
+def key_bytes(keys: Keys) -> bytes:
+    """@keys as the array of struct maru_key that C takes: digest, shard, part, one after the other."""
+    if isinstance(keys, Digests):
+        return _PLAIN.join(keys._split()) + _PLAIN if keys._flat else b""
     if isinstance(keys, (str, bytes, bytearray)):
         raise TypeError("keys must be a sequence of keys; for one write [key]")
-    made = (_abi.maru_key * len(keys))()
-    flat = memoryview(made).cast("B")
-    stride = ctypes.sizeof(_abi.maru_key)
-    if isinstance(keys, Digests):
-        source = keys.view
-        for index in range(len(keys)):
-            at = index * stride
-            flat[at : at + DIGEST_BYTES] = source[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
-        return made
+    made = []
     for index, key in enumerate(keys):
         if isinstance(key, tuple):
-            digest: Any
             digest, shard, part = Key(*key)
-            made[index].shard = uint32(shard, f"keys[{index}].shard")
-            made[index].part = uint32(part, f"keys[{index}].part")
+            made.append(_one_digest(digest))
+            made.append(uint32(shard, f"keys[{index}].shard").to_bytes(4, sys.byteorder))
+            made.append(uint32(part, f"keys[{index}].part").to_bytes(4, sys.byteorder))
         else:
-            digest = key
-        at = index * stride
-        flat[at : at + DIGEST_BYTES] = _one_digest(digest)
-    return made
+            made.append(_one_digest(key))
+            made.append(_PLAIN)
+    return b"".join(made)
 
 
 def manifest_struct(manifest: Optional[Manifest]) -> Optional[_abi.maru_manifest]:
@@ -229,27 +223,35 @@ def text_bytes(text: str, name: str) -> bytes:
 
 def _uint32_tokens(tokens: Any) -> Any:
     """@tokens as a contiguous buffer of uint32: @tokens itself where it is one, else a copy."""
+    if isinstance(tokens, list):
+        return _packed(tokens)
+    if type(tokens) is array and tokens.typecode == "I":
+        return memoryview(tokens)
     if isinstance(tokens, (str, bytes, bytearray)):
         raise TypeError(f"tokens must be integers, not {type(tokens).__name__}")
     try:
         view = memoryview(tokens)
     except TypeError:
-        pass
-    else:
-        if view.itemsize == 4 and view.format.lstrip("@=<") in ("I", "L") and view.c_contiguous:
-            if view.ndim != 1:
-                raise ValueError(f"tokens must have one dimension, not {view.ndim}")
-            return view
+        return _packed(list(tokens))
+    if view.itemsize == 4 and view.format.lstrip("@=<") in ("I", "L") and view.c_contiguous:
         if view.ndim != 1:
             raise ValueError(f"tokens must have one dimension, not {view.ndim}")
-        tokens = view.tolist()
-    assert array("I").itemsize == 4
+        return view
+    if view.ndim != 1:
+        raise ValueError(f"tokens must have one dimension, not {view.ndim}")
+    return _packed(view.tolist())
+
+
+def _packed(tokens: List[int]) -> array:
+    made = array("I")
+    assert made.itemsize == 4
     try:
-        return array("I", tokens)
+        made.fromlist(tokens)  # half the time of array("I", tokens), which counts references
     except OverflowError:
         raise ValueError("a token id is outside 0 to 4294967295") from None
     except TypeError as error:
         raise TypeError(f"tokens must be integers: {error}") from None
+    return made
 
 
 def prefix_digests(
@@ -270,17 +272,21 @@ def prefix_digests(
     uint32(chunk_tokens, "chunk_tokens", 1)
     ids = _uint32_tokens(tokens)
     count = len(ids)
-    made = (_abi.maru_digest * (count // chunk_tokens))()
-    before = _abi.maru_digest.from_buffer_copy(_one_digest(parent)) if parent is not None else None
-    if count == 0:
-        result = library.maru_prefix_digests(text, None, 0, chunk_tokens, before, made)
+    made = array("B", bytes(count // chunk_tokens * DIGEST_BYTES))
+    into = made.buffer_info()[0]
+    before = _one_digest(parent) if parent is not None else None
+    digest = library.by_address.maru_prefix_digests
+    if type(ids) is array or count == 0:
+        address = ids.buffer_info()[0] if count else None
+        result = digest(text, address, count, chunk_tokens, before, into)
+    elif type(tokens) is array:  # held in place by the view
+        result = digest(text, tokens.buffer_info()[0], count, chunk_tokens, before, into)
     else:
         with Buffers([ids], writable=False, name="tokens") as held:
-            address = ctypes.cast(held.addresses[0], ctypes.POINTER(ctypes.c_uint32))
-            result = library.maru_prefix_digests(text, address, count, chunk_tokens, before, made)
+            result = digest(text, held.addresses[0], count, chunk_tokens, before, into)
     if result < 0:
         raise last_error(library, result)
-    return Digests._of(made)
+    return Digests(made.tobytes())
 
 
 def digest_format(digest: bytes) -> str:

@@ -9,6 +9,8 @@ copies them on the way.
 from __future__ import annotations
 
 import ctypes
+import errno
+from array import array
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _abi
@@ -17,18 +19,20 @@ from ._handles import ClientHandle, NotPicklable
 from ._loans import Loan
 from .errors import last_error
 from .keys import (
+    DIGEST_BYTES,
+    KEY_BYTES,
     Digests,
     Keys,
     Manifest,
     as_digests,
-    key_array,
+    key_bytes,
     manifest_struct,
     prefix_digests,
     text_bytes,
 )
 from .leases import Leases, lease_array, leases_of
 from .pool import Pool, Reservation, put_back, take
-from .results import PRESENT, UNTRIED, Hits, Probe, Results, results_array, results_of
+from .results import UNTRIED, Probe, Results, bitmap_type, probed, results_array, results_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -38,18 +42,23 @@ def flags_of(prefix_only: bool) -> int:
     return _abi.PREFIX_ONLY if prefix_only else 0
 
 
+def by_reference(manifest: Optional[Manifest]) -> Any:
+    return None if manifest is None else ctypes.byref(manifest_struct(manifest))
+
+
 class Namespace(NotPicklable):
     """Objects that may be mixed, named by the full text of what makes KV compatible.
 
     Made by ``Client.namespace()``; belongs to its client. Any thread may use it.
     """
 
-    __slots__ = ("_client", "_root", "_pointer", "_text", "__weakref__")
+    __slots__ = ("_client", "_root", "_pointer", "_address", "_text", "__weakref__")
 
     def __init__(self, client: Client, root: ClientHandle, pointer: Any, text: str) -> None:
         self._client = client  # a namespace keeps its client alive
         self._root = root
         self._pointer = pointer
+        self._address = ctypes.cast(pointer, ctypes.c_void_p).value
         self._text = text
 
     @property
@@ -96,21 +105,19 @@ class Namespace(NotPicklable):
         Promises nothing and protects nothing. One round trip, pipelined for large batches. Raises
         MaruNotConnected, MaruTimeout.
         """
-        keys = as_digests(digests)
-        count = len(keys)
-        bitmap = (ctypes.c_uint8 * ((count + 7) // 8))()
-        with self._root:
-            prefix = self._root.check(
-                self._root.library.maru_probe(
-                    self._pointer,
-                    keys._array,
-                    count,
-                    manifest_struct(manifest),
-                    flags_of(prefix_only),
-                    bitmap,
-                )
+        flat = (digests if type(digests) is Digests else Digests(digests))._flat
+        count = len(flat) // DIGEST_BYTES
+        bitmap = bitmap_type(count)()
+        shape = None if manifest is None else by_reference(manifest)
+        flags = _abi.PREFIX_ONLY if prefix_only else 0
+        root = self._root
+        with root:
+            prefix = root.library.by_address.maru_probe(
+                self._address, flat, count, shape, flags, bitmap
             )
-        return Probe(prefix, Hits(bytes(bitmap), count))
+            if prefix < 0:
+                raise last_error(root.library, prefix)
+        return probed(prefix, bitmap, count)
 
     def store(self, pool: Pool, keys: Keys, buffers: Sequence[Any]) -> Results:
         """Reserve, copy and commit: ``buffers[i]`` becomes the object ``keys[i]``.
@@ -124,18 +131,19 @@ class Namespace(NotPicklable):
         tried.
         """
         self._same_client(pool)
-        array = key_array(keys)
-        results = results_array(len(array))
-        with hold_all(len(array), buffers, False, "keys") as source, pool._handle as pool_pointer:
+        flat = key_bytes(keys)
+        objects = len(flat) // KEY_BYTES
+        results = results_array(objects)
+        with hold_all(objects, buffers, False, "keys") as source, pool._handle as pool_pointer:
             library = self._root.library
-            count = library.maru_store(
+            count = library.by_address.maru_store(
                 self._pointer,
                 pool_pointer,
-                array,
+                flat,
                 source.addresses,
                 source.length,
-                len(array),
-                results,
+                objects,
+                results.buffer_info()[0],
             )
             return results_of(library, count, results)
 
@@ -160,15 +168,15 @@ class Namespace(NotPicklable):
         results = results_array(objects)
         with hold_all(objects, buffers, True, "objects") as target, self._root:
             library = self._root.library
-            count = library.maru_load(
+            count = library.by_address.maru_load(
                 self._pointer,
-                keys._array,
+                keys._flat,
                 len(keys),
-                manifest_struct(manifest),
+                by_reference(manifest),
                 flags_of(prefix_only),
                 target.addresses,
                 target.length,
-                results,
+                results.buffer_info()[0],
             )
             return results_of(library, count, results)
 
@@ -186,20 +194,20 @@ class Namespace(NotPicklable):
         (a scheduler), MaruNotConnected, MaruTimeout; then nothing is held.
         """
         keys = as_digests(digests)
-        array = lease_array(len(keys) * (manifest.objects if manifest else 1))
+        leases = lease_array(len(keys) * (manifest.objects if manifest else 1))
         with self._root:
             library = self._root.library
             chunks = self._root.check(
-                library.maru_acquire(
+                library.by_address.maru_acquire(
                     self._pointer,
-                    keys._array,
+                    keys._flat,
                     len(keys),
-                    manifest_struct(manifest),
+                    by_reference(manifest),
                     flags_of(prefix_only),
-                    array,
+                    leases,
                 )
             )
-            return leases_of(self._root, chunks, array)
+            return leases_of(self._root, chunks, leases)
 
     def commit(self, pool: Pool, keys: Keys, reservations: Sequence[Reservation]) -> Results:
         """Publish written reservations of @pool as objects.
@@ -211,22 +219,14 @@ class Namespace(NotPicklable):
         Raises, with nothing consumed, MaruBufferError while any reservation is viewed, MaruClosed
         for one that ended before, MaruInvalid. One round trip per 1024 items, pipelined.
         """
-        self._same_client(pool)
-        array = key_array(keys)
-        if len(array) != len(reservations):
-            raise ValueError(
-                f"{len(reservations)} reservations for {len(array)} keys: there must be one for "
-                "each"
-            )
-        results = results_array(len(array))
+        commit = ReservedCommit(self, pool, keys, reservations)
         with pool._handle as pool_pointer:
-            loans = take(pool._handle, reservations, "commit")
-            runs = reservation_array(loans)
-            library = self._root.library
-            result = library.maru_commit(
-                self._pointer, pool_pointer, array, runs, len(array), results
+            commit.take()
+            return commit.finish(
+                self._root.library.by_address.maru_commit(
+                    self._pointer, pool_pointer, *commit.arguments()
+                )
             )
-            return commit_results(pool, loans, result, results)
 
     def retire(self, keys: Keys) -> Results:
         """Withdraw one's own objects and give their memory back.
@@ -234,11 +234,14 @@ class Namespace(NotPicklable):
         Results: 0 retired (pages return when the last reader is gone), -ENOENT not there or not
         this worker's. ``succeeded`` is the number retired. One round trip per 1024.
         """
-        array = key_array(keys)
-        results = results_array(len(array))
+        flat = key_bytes(keys)
+        objects = len(flat) // KEY_BYTES
+        results = results_array(objects)
         with self._root:
             library = self._root.library
-            count = library.maru_retire(self._pointer, array, len(array), results)
+            count = library.by_address.maru_retire(
+                self._pointer, flat, objects, results.buffer_info()[0]
+            )
             return results_of(library, count, results)
 
     def _same_client(self, pool: Pool) -> None:
@@ -256,14 +259,58 @@ def _uint64(value: int, name: str) -> int:
     return value
 
 
-def reservation_array(loans: Sequence[Loan]) -> Any:
-    return (_abi.maru_reservation * len(loans))(*[loan.run for loan in loans])
+class Commit:
+    """What C is given for one commit, which must live until it is done with it, and the results."""
+
+    __slots__ = ("library", "keys", "runs", "results")
+
+    def __init__(self, library: ctypes.CDLL, keys: bytes, runs: array) -> None:
+        self.library = library
+        self.keys = keys
+        self.runs = runs
+        self.results = results_array(len(keys) // KEY_BYTES)
+
+    def arguments(self) -> Any:
+        """Keys, runs, count and room for the results, as C takes them."""
+        results, count = self.results.buffer_info()
+        return self.keys, self.runs.buffer_info()[0], count, results
+
+    def put_back(self) -> None:
+        """C consumed nothing."""
+
+    def finish(self, result: int) -> Results:
+        """Results of a whole call that gave @result; MaruInvalid puts the reservations back."""
+        items = self.results.tolist()
+        if result < 0 and (not items or items[0] == UNTRIED):
+            self.put_back()
+            raise last_error(self.library, result)
+        return Results(items.count(0) + items.count(-errno.EEXIST), items)
 
 
-def commit_results(pool: Pool, loans: Sequence[Loan], result: int, array: Any) -> Results:
-    """Results of a commit whose whole-call result is @result; MaruInvalid puts @loans back."""
-    items = list(array)
-    if result < 0 and (not items or items[0] == UNTRIED):
-        put_back(pool._handle, loans)
-        raise last_error(pool._handle.library, result)
-    return Results(sum(1 for item in items if item in PRESENT), items)
+class ReservedCommit(Commit):
+    """One of reservations that Python has made before."""
+
+    __slots__ = ("_pool", "_kept", "_loans")
+
+    def __init__(
+        self, namespace: Namespace, pool: Pool, keys: Keys, reservations: Sequence[Reservation]
+    ) -> None:
+        namespace._same_client(pool)
+        super().__init__(pool._handle.library, key_bytes(keys), array("Q"))
+        if len(self.results) != len(reservations):
+            raise ValueError(
+                f"{len(reservations)} reservations for {len(self.results)} keys: there must be one "
+                "for each"
+            )
+        self._pool = pool._handle
+        self._kept = list(reservations)
+        self._loans: Sequence[Loan] = ()
+
+    def take(self) -> None:
+        """Consume the reservations; the caller is inside the pool's handle."""
+        self._loans = take(self._pool, self._kept, "commit")
+        for loan in self._loans:
+            self.runs.extend(loan.run)
+
+    def put_back(self) -> None:
+        put_back(self._pool, self._loans)

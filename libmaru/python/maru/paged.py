@@ -4,7 +4,8 @@
 The engine's memory is named by addresses, which the caller vouches for: they stay mapped for as long
 as the ``PagedMemory`` is used. What belongs to Maru is guarded as everywhere: a reservation cannot be
 committed, nor a lease released, while its bytes are being copied. That holds for a GPU's memory, too:
-a copy has ended when its call returns.
+a copy has ended when its call returns. ``store`` and ``load`` are for engines that move many objects in
+every step: no Python object is made for any of them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from typing import Any, Optional, Sequence
 
 from . import _abi, _library
 from ._handles import NotPicklable
+from ._loans import RUN_WORDS
+from .async_queue import Operation, Queue
 from .errors import last_error
+from .keys import Digests, key_bytes
 from .leases import Lease
-from .pool import Reservation
+from .objects import Commit, Namespace
+from .pool import Pool, Reservation, reserve
 from .results import Results
 
 NO_BLOCK = _abi.NO_BLOCK
@@ -32,7 +37,7 @@ class PagedMemory(NotPicklable):
     of layer 1, and so on. Any thread may use it.
     """
 
-    __slots__ = ("_memory", "_layers", "_library", "_device")
+    __slots__ = ("_memory", "_place", "_layers", "_library", "_device")
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class PagedMemory(NotPicklable):
             threads,
             _abi.CHECKSUM if checksum else 0,
         )
+        self._place = ctypes.addressof(self._memory)
         self._device = device
         if device is not None:
             self._wait(0)  # is it there, and can it be used?
@@ -111,7 +117,7 @@ class PagedMemory(NotPicklable):
             return
         ids = self._block_ids(blocks, blocks_per_object, count)
         handle = reservations[0]._pool._handle
-        addresses = (ctypes.c_void_p * count)()
+        addresses = array("Q")
         busy = []
         with handle:
             with handle.lock:
@@ -121,25 +127,9 @@ class PagedMemory(NotPicklable):
                     reservation._check()
                     self._check_length(reservation.length, blocks_per_object, "reservations", index)
                     busy.append(reservation._loan.export(reservation._hold))
-                    addresses[index] = reservation._loan.address
+                    addresses.append(reservation._loan.address)
             try:
-                if self._device is None:
-                    result = self._library.maru_gather(
-                        self._memory, ids, blocks_per_object, addresses, count
-                    )
-                    if result < 0:
-                        raise last_error(self._library, result)
-                else:
-                    result = self._library.maru_cuda_gather(
-                        self._memory,
-                        ids,
-                        blocks_per_object,
-                        addresses,
-                        count,
-                        self._device,
-                        stream,
-                    )
-                    self._end(result, stream)
+                self._gather(ids, blocks_per_object, addresses, stream)
             finally:
                 for view in busy:
                     view.release()
@@ -160,8 +150,7 @@ class PagedMemory(NotPicklable):
             return Results(0, ())
         ids = self._block_ids(blocks, blocks_per_object, count)
         root = leases[0]._root
-        addresses = (ctypes.c_void_p * count)()
-        results = (ctypes.c_int * count)()
+        addresses = array("Q")
         busy = []
         with root:
             with root.lock:
@@ -171,31 +160,141 @@ class PagedMemory(NotPicklable):
                     loan = lease._locate()
                     self._check_length(loan.length, blocks_per_object, "leases", index)
                     busy.append(loan.export(lease._hold))
-                    addresses[index] = loan.address
+                    addresses.append(loan.address)
             try:
-                if self._device is None:
-                    result = self._library.maru_scatter(
-                        self._memory, ids, blocks_per_object, addresses, count, results
-                    )
-                else:
-                    result = self._library.maru_cuda_scatter(
-                        self._memory,
-                        ids,
-                        blocks_per_object,
-                        addresses,
-                        count,
-                        self._device,
-                        stream,
-                        results,
-                    )
-                    # Damaged objects are in the results; the others are on their way.
-                    self._end(0 if result == -errno.EBADMSG else result, stream)
-                items = list(results)
-                if result < 0 and not any(items):
-                    raise last_error(self._library, result)
+                return self._scatter(ids, blocks_per_object, addresses, stream)
             finally:
                 for view in busy:
                     view.release()
+
+    def store(
+        self,
+        queue: Queue,
+        namespace: Namespace,
+        pool: Pool,
+        digests: Digests,
+        blocks: Any,
+        blocks_per_object: int,
+        *,
+        stream: int = 0,
+    ) -> Operation:
+        """Reserve, gather, and submit the commit: an object for each of @digests, shard 0 and part 0.
+
+        blocks, stream: as for ``gather``. The copy has ended when this returns; marud is not waited for,
+            and what is acquired after this over the same client finds the objects.
+
+        The operation's result is that of ``Namespace.commit``. Raises MaruFull when the pool has no room
+        for all of them, MaruAgain when @queue is full, and what ``gather`` raises; then nothing is
+        stored.
+        """
+        handle, root = pool._handle, queue._handle.root
+        if handle.root is not root or namespace._root is not root:
+            raise ValueError("queue, namespace and pool are of different clients")
+        count = len(digests)
+        if count == 0:
+            raise ValueError("digests is empty: there must be at least one object to store")
+        ids = self._block_ids(blocks, blocks_per_object, count)
+        keys = key_bytes(digests)
+        length = self.object_bytes(blocks_per_object)
+        by_address = self._library.by_address
+        with handle as into, queue._handle as at:
+            runs = reserve(self._library, into, length, count)
+            token = 0
+            try:
+                commit = Commit(self._library, keys, runs)
+                operation = Operation("commit", commit, commit.finish)
+                token = queue._state.expect(operation)
+                self._gather(ids, blocks_per_object, runs[::RUN_WORDS], stream)
+                result = by_address.maru_commit_submit(
+                    at, namespace._address, into, *commit.arguments(), token
+                )
+                if result < 0:
+                    raise last_error(self._library, result)
+            except BaseException:
+                if token:
+                    queue._state.forget(token)
+                by_address.maru_abort(into, runs.buffer_info()[0], count)
+                raise
+        return operation
+
+    def load(
+        self,
+        namespace: Namespace,
+        digests: Digests,
+        blocks: Any,
+        blocks_per_object: int,
+        *,
+        stream: int = 0,
+    ) -> Results:
+        """Acquire, scatter and release: from the front, as many of @digests as are there.
+
+        blocks, stream: as for ``scatter``; @blocks_per_object for each of @digests.
+
+        Results are those of ``scatter``, of as many objects as were there. Raises what
+        ``Namespace.acquire`` and ``scatter`` raise.
+        """
+        count = len(digests)
+        if count == 0:
+            return Results(0, ())
+        ids = self._block_ids(blocks, blocks_per_object, count)
+        root = namespace._root
+        by_address = self._library.by_address
+        leases = array("Q", bytes(8 * count))
+        wanted = self.object_bytes(blocks_per_object)
+        with root:
+            try:
+                found = by_address.maru_acquire(
+                    namespace._address,
+                    digests._flat,
+                    count,
+                    None,
+                    _abi.PREFIX_ONLY,
+                    leases.buffer_info()[0],
+                )
+                if found < 0:
+                    raise last_error(self._library, found)
+                if found == 0:
+                    return Results(0, ())
+                held = leases[:found]
+                lengths = list(map(by_address.maru_lease_length, held))
+                if lengths.count(wanted) != found:
+                    for index, length in enumerate(lengths):
+                        self._check_length(length, blocks_per_object, "objects", index)
+                addresses = array("Q", map(by_address.maru_lease_data, held))
+                if found < count:
+                    ids = ids[: found * blocks_per_object]
+                return self._scatter(ids, blocks_per_object, addresses, stream)
+            finally:
+                by_address.maru_lease_release(*leases.buffer_info())
+
+    # ---- the copies --------------------------------------------------------------------------------
+
+    def _gather(self, ids: array, blocks_per_object: int, addresses: array, stream: int) -> None:
+        by_address = self._library.by_address
+        copy = (self._place, ids.buffer_info()[0], blocks_per_object, *addresses.buffer_info())
+        with memoryview(ids):  # nobody resizes it meanwhile
+            if self._device is None:
+                result = by_address.maru_gather(*copy)
+                if result < 0:
+                    raise last_error(self._library, result)
+            else:
+                self._end(by_address.maru_cuda_gather(*copy, self._device, stream), stream)
+
+    def _scatter(self, ids: array, blocks_per_object: int, addresses: array, stream: int) -> Results:
+        by_address = self._library.by_address
+        results = array("i", bytes(4 * len(addresses)))
+        copy = (self._place, ids.buffer_info()[0], blocks_per_object, *addresses.buffer_info())
+        into = results.buffer_info()[0]
+        with memoryview(ids):
+            if self._device is None:
+                result = by_address.maru_scatter(*copy, into)
+            else:
+                result = by_address.maru_cuda_scatter(*copy, self._device, stream, into)
+                # Damaged objects are in the results; the others are on their way.
+                self._end(0 if result == -errno.EBADMSG else result, stream)
+        items = results.tolist()
+        if result < 0 and not any(items):
+            raise last_error(self._library, result)
         return Results(items.count(0), items)
 
     def _end(self, result: int, stream: int) -> None:
@@ -214,14 +313,14 @@ class PagedMemory(NotPicklable):
                 f"make {wanted}"
             )
 
-    def _block_ids(self, blocks: Any, blocks_per_object: int, count: int) -> Any:
+    def _block_ids(self, blocks: Any, blocks_per_object: int, count: int) -> array:
         ids = blocks if isinstance(blocks, array) and blocks.typecode == "I" else array("I", blocks)
         if blocks_per_object < 1 or len(ids) != count * blocks_per_object:
             raise ValueError(
                 f"{len(ids)} block ids for {count} objects of {blocks_per_object} blocks: there must "
                 f"be {count * blocks_per_object}"
             )
-        return (ctypes.c_uint32 * len(ids)).from_buffer(ids)
+        return ids
 
     def __repr__(self) -> str:
         memory = self._memory

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+from array import array
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Sequence
 
 from . import _abi
 from ._buffers import Buffers
 from ._handles import Handle, NotPicklable, close_at_exit
-from ._loans import Loan, lend
+from ._loans import RUN_WORDS, Loan, lend
 from ._sentinel import Sentinel
 from .errors import MaruClosed, MaruError, last_error
 from .keys import uint32
@@ -137,23 +138,16 @@ class Pool(NotPicklable):
 
     def reserve_batch(self, length: int, count: int) -> List[Reservation]:
         """@count runs of @length bytes each: all or none."""
-        if length < 1 or length >= 1 << 64:
-            raise ValueError(f"length is {length} bytes: an object has at least 1 and below 2**64")
-        if count < 0:
-            raise ValueError(f"count is {count}: must not be negative")
         if count == 0:
             return []
-        array = (_abi.maru_reservation * count)()
-        root = self._handle.root
-        with self._handle as pool:
-            self._handle.check(self._handle.library.maru_reserve(pool, length, count, array))
-            made = []
-            for index in range(count):
-                one = _abi.maru_reservation.from_buffer_copy(array[index])
-                made.append(
-                    Reservation(self, *lend(root, Loan(pool=self._handle, reservation=one)))
-                )
-        return made
+        handle = self._handle
+        root = handle.root
+        with handle as pool:
+            runs = reserve(handle.library, pool, length, count)
+            return [
+                Reservation(self, *lend(root, Loan(pool=handle, run=runs[at : at + RUN_WORDS])))
+                for at in range(0, len(runs), RUN_WORDS)
+            ]
 
     def close(self, forced: bool = False) -> None:
         """Give the pool back: unmapped here, sealed by marud, its budget returned.
@@ -176,10 +170,10 @@ class Pool(NotPicklable):
         closed = False
         try:
             root = handle.root
-            with root.lock:
-                root._check_open()
-                root.running += 1
+            root.uses.append(None)
             try:
+                if root.open is None:
+                    root.refuse()
                 with root.lock:
                     loans = [loan for loan in root.loans.values() if loan.pool is handle]
                 root.refuse_views(loans, "close this pool")
@@ -189,8 +183,7 @@ class Pool(NotPicklable):
                 for loan in loans:
                     root.loans.pop(loan.token, None)
             finally:
-                with root.lock:
-                    root.running -= 1
+                root.uses.pop()
         finally:
             handle.end_close(closed)
 
@@ -237,12 +230,12 @@ class Reservation(NotPicklable):
     @property
     def offset(self) -> int:
         """Bytes from the start of the pool; page-aligned."""
-        return self._loan.run.offset
+        return self._loan.run[2]
 
     @property
     def generation(self) -> int:
         """Of this allocation; never used twice."""
-        return self._loan.run.generation
+        return self._loan.run[3]
 
     @property
     def ended(self) -> bool:
@@ -322,6 +315,19 @@ class Reservation(NotPicklable):
             f"<maru.Reservation {state}: {self.length} bytes at {self.offset:#x}, generation "
             f"{self.generation}>"
         )
+
+
+def reserve(library: Any, pool: Any, length: int, count: int) -> array:
+    """@count reservations as the words of array("Q"), RUN_WORDS for each; the caller is inside the pool."""
+    if length < 1 or length >= 1 << 64:
+        raise ValueError(f"length is {length} bytes: an object has at least 1 and below 2**64")
+    if count < 0:
+        raise ValueError(f"count is {count}: must not be negative")
+    runs = array("Q", bytes(8 * RUN_WORDS * count))
+    result = library.by_address.maru_reserve(pool, length, count, runs.buffer_info()[0])
+    if result < 0:
+        raise last_error(library, result)
+    return runs
 
 
 def take(pool: Handle, reservations: Sequence[Reservation], action: str) -> List[Loan]:

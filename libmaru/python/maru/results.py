@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from typing import Any, List, NamedTuple, Optional, Sequence, overload
+import functools
+from array import array
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, overload
 
 from .errors import MaruError, error_of, last_error
 
@@ -36,6 +38,9 @@ class Results(Sequence[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._items[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._items)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -115,6 +120,21 @@ class Probe(NamedTuple):
     """Readable or not, for each chunk."""
 
 
+def probed(prefix: int, bitmap: Any, count: int) -> Probe:
+    """The answer of a probe of @count chunks, from what C wrote to @bitmap."""
+    # By hand: a probe waits for marud a few microseconds only, and the constructors would be one of them.
+    hits = object.__new__(Hits)
+    hits.bitmap = bytes(bitmap)
+    hits._count = count
+    return tuple.__new__(Probe, (prefix, hits))
+
+
+@functools.lru_cache(maxsize=64)
+def bitmap_type(count: int) -> Any:
+    """The ctypes array type of a bitmap of @count chunks; ctypes itself forgets them."""
+    return ctypes.c_uint8 * ((count + 7) // 8)
+
+
 def results_of(library: ctypes.CDLL, count: int, array: Any) -> Results:
     """Results in @array; an exception for a negative @count: nothing was tried."""
     if count < 0:
@@ -122,5 +142,8 @@ def results_of(library: ctypes.CDLL, count: int, array: Any) -> Results:
     return Results(count, array)
 
 
-def results_array(count: int) -> Any:
-    return (ctypes.c_int * count)(*[UNTRIED] * count)
+_UNTRIED = array("i", [UNTRIED])
+
+
+def results_array(count: int) -> array:
+    return _UNTRIED * count
