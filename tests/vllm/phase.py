@@ -319,22 +319,27 @@ def commit_unanswered(spec):
     import maru
 
     shim = call_shim.CallShim(spec["shim"])
-    commit = maru.Namespace.commit
+    store = maru.PagedMemory.store
+    commits = []
 
-    def unanswered(*arguments):
-        maru.Namespace.commit = commit
+    def unanswered(*arguments, **named):
+        maru.PagedMemory.store = store
         shim.fail(call_shim.SENDMSG, errno.EAGAIN)
         before = shim.failed(call_shim.SENDMSG)
-        results = commit(*arguments)
-        assert shim.failed(call_shim.SENDMSG) > before, "marud did not answer"
-        assert set(results) == {-errno.EINPROGRESS}, list(results)
+        commits.append(store(*arguments, **named))
+        deadline = time.monotonic() + 30
+        while shim.failed(call_shim.SENDMSG) == before:  # it has been taken when marud answers
+            assert time.monotonic() < deadline, "marud did not answer"
+            time.sleep(0.001)
         os.kill(spec["marud"], signal.SIGKILL)
-        return results
+        return commits[0]
 
     engine = Engine(spec)
-    maru.Namespace.commit = unanswered
+    maru.PagedMemory.store = unanswered
     seen = {"full": engine.generate(prompt())}
-    assert maru.Namespace.commit is commit, "nothing was committed"
+    assert maru.PagedMemory.store is store, "nothing was committed"
+    engine.worker.settle()
+    assert set(commits[0].result()) == {-errno.EINPROGRESS}, list(commits[0].result())
     shim.fail(call_shim.SENDMSG, 0)
     engine.forget_local()
     seen["without"] = engine.generate(prompt())

@@ -292,6 +292,7 @@ class Faults(VllmTest):
         self.assertSame(seen["full"], wanted["a"]["full"], 0)
         self.assertSame(seen["without"], wanted["a"]["full"], 0)
         self.assertSame(seen["back"], wanted["a"]["hit"], 192)
+        self.assertEqual(seen["metrics"]["vllm:maru_skipped_chunks:pending"], 3)
 
     def start_again(self):
         self.daemon._process.wait(timeout=30)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time to the first token with and without the connector, in one run.
 
-    ttft.py [--prompts N] [--processes N] [--tokens N] [--json FILE]
+    ttft.py [--prompts N] [--processes N] [--tokens N] [--json FILE] [--hooks]
 
 Alternates processes of "no connector", vLLM's ExampleConnector on tmpfs, and Maru. In each process each
 prompt is asked three times: new, again (the engine's own prefix cache), and after that cache was
 cleared (only a connector can have it). For Maru the connector's own time over all hooks is told too,
-without the copies. All engines run in one process and one thread, as vLLM's offline use does.
+without the copies; --hooks tells each hook's, and marks with ~ what is inside of them and of interest.
+All engines run in one process and one thread, as vLLM's offline use does.
 """
 
 import argparse
@@ -23,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
 
 MODES = ("none", "example", "maru")
+KINDS = ("cold", "own", "external")
 
 
 def percentile(values, share):
@@ -34,19 +36,35 @@ class Meter:
     """Time inside the connector's methods, and of it inside gather and scatter."""
 
     def __init__(self):
-        self.own = self.copies = 0.0
+        self.own = self.copies = self.inside = 0.0
         self.hooks = {}
 
-    def attach(self):
+    def attach(self, inside):
         import maru
         from maru_vllm.connector import MaruConnector
+        from maru_vllm.worker import WorkerSide
 
         for name, method in list(vars(MaruConnector).items()):
             if callable(method) and not name.startswith("_"):
                 setattr(MaruConnector, name, self.timed(method, name, "own"))
-        for name in ("gather", "scatter"):
+        for name in ("_gather", "_scatter"):
             method = getattr(maru.PagedMemory, name)
             setattr(maru.PagedMemory, name, self.timed(method, name, "copies"))
+        if not inside:  # each of these measurements costs something itself
+            return
+        for owner, names in (
+            (maru.Namespace, ("probe",)),
+            (maru.Queue, ("reap",)),
+            (maru.PagedMemory, ("store", "load")),
+            (maru.Client, ("session",)),
+            (WorkerSide, ("_store", "_store_some", "_settle", "_load")),
+        ):
+            for name in names:
+                setattr(owner, name, self.timed(getattr(owner, name), "~" + name, "inside"))
+        maru.prefix_digests = self.timed(maru.prefix_digests, "~prefix_digests", "inside")
+        calls = maru._library.load().by_address
+        for name, function in list(vars(calls).items()):
+            setattr(calls, name, self.timed(function, "~~" + name, "inside"))
 
     def timed(self, method, name, counter):
         def call(*arguments, **named):
@@ -84,7 +102,7 @@ def measure(spec):
             kv_connector_extra_config={"shared_storage_path": spec["store"]},
         )
     elif spec["mode"] == "maru":
-        meter.attach()
+        meter.attach(spec["hooks"])
         transfer = KVTransferConfig(
             kv_connector="MaruConnector",
             kv_connector_module_path="maru_vllm.connector",
@@ -129,7 +147,7 @@ def measure(spec):
     for number in range(spec["prompts"]):
         ids = phase.prompt(length, spec["base"] + number, 4096)
         wanted = None
-        for kind in ("cold", "own", "external"):
+        for kind in KINDS:
             if kind == "external":
                 assert llm.reset_prefix_cache()
             took, tokens, cached, overhead, copy, hooks = ask(ids)
@@ -153,6 +171,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--json")
+    parser.add_argument("--hooks", action="store_true")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -183,6 +202,7 @@ def main():
                         "tokens": chosen.tokens,
                         "prompts": chosen.prompts,
                         "base": 1000 * (turn + 1),
+                        "hooks": chosen.hooks,
                         "store": os.path.join(store, str(turn)),
                         "extra": {
                             "maru_socket": daemon.socket_path,
@@ -211,7 +231,7 @@ def main():
     print(f"{'':10}{'cold':>20}{'own hit':>20}{'external':>20}   p50 (p95) in ms")
     for mode, processes in gathered.items():
         line = f"{mode:10}"
-        for kind in ("cold", "own", "external"):
+        for kind in KINDS:
             values = [value for rows in processes for value in rows[kind]]
             result.setdefault(mode, {})[kind] = {
                 "p50": round(percentile(values, 0.5), 2),
@@ -228,7 +248,7 @@ def main():
         ]
         result["external_to_own"] = [round(ratio, 3) for ratio in ratios]
         print(f"maru: external / own hit, process by process: {result['external_to_own']}")
-        for kind in ("cold", "own", "external"):
+        for kind in KINDS:
             values = [v for rows in gathered["maru"] for v in rows["overhead"][kind]]
             result["maru"][f"{kind}_overhead_ms"] = round(percentile(values, 0.5), 3)
             calls = [hooks for rows in gathered["maru"] for hooks in rows["hooks"][kind]]
@@ -240,9 +260,15 @@ def main():
         result["maru"]["copy_ms"] = round(percentile(copies, 0.5), 3)
         print(
             "maru: own time of all hooks, copies left out: "
-            + ", ".join(f"{kind} {result['maru'][kind + '_overhead_ms']} ms" for kind in ("cold", "own", "external"))
+            + ", ".join(f"{kind} {result['maru'][kind + '_overhead_ms']} ms" for kind in KINDS)
             + f"; copy of an external hit {result['maru']['copy_ms']} ms"
         )
+        if chosen.hooks:
+            names = sorted({name for kind in KINDS for name in result["maru"][f"{kind}_hooks_ms"]})
+            print(f"{'':34}" + "".join(f"{kind:>10}" for kind in KINDS) + "   p50 in ms")
+            for name in names:
+                row = (result["maru"][f"{kind}_hooks_ms"].get(name) for kind in KINDS)
+                print(f"{name:34}" + "".join(f"{'' if v is None else v:>10}" for v in row))
     if chosen.json:
         with open(chosen.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)

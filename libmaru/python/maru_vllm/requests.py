@@ -38,9 +38,14 @@ class RequestRecord:
     def __init__(self, request: Any) -> None:
         self.number = next(_numbers)
         """What the worker knows it by; never used twice."""
-        # A copy: the digests are of these tokens, whatever a request that goes on adds later.
-        self.prompt: List[int] = list(getattr(request, "prompt_token_ids", None) or ())
+        # A copy: the digests are of these tokens, whatever a request that goes on adds later. As the
+        # hash takes it, so that this is the one time that the prompt's tokens are gone through.
+        self.prompt = array("I")
         self.bypass = bypasses(request)
+        try:
+            self.prompt.fromlist(_listed(getattr(request, "prompt_token_ids", None)))
+        except (OverflowError, TypeError):  # what is no token id has no digest
+            self.bypass = True
         self.blind = blind(request)
         """Stores, and loads nothing: its prompt's log-probabilities must be computed."""
         self.digests: Optional[Digests] = None
@@ -67,6 +72,10 @@ class RequestRecord:
         return array(
             "I", self.blocks[chunks.start * blocks_per_chunk : chunks.stop * blocks_per_chunk]
         )
+
+
+def _listed(tokens: Any) -> List[int]:
+    return tokens if isinstance(tokens, list) else list(tokens or ())
 
 
 def bypasses(request: Any) -> bool:

@@ -333,9 +333,10 @@ class SchedulerSide:
             else:  # one that was set back computes, and stores, those chunks again
                 record.done = min(record.done, one.computed // self._chunk)
             record.promised = 0
-            # Blocks that this step begins; one that it goes on with was begun by an earlier step.
-            begun = slice(-(-one.computed // self._block), -(-end // self._block))
-            self.garbage.written(record.blocks[begun])
+            if len(self.garbage):
+                # Blocks that this step begins; one that it goes on with was begun by an earlier step.
+                begun = slice(-(-one.computed // self._block), -(-end // self._block))
+                self.garbage.written(record.blocks[begun])
         for one in scheduled:
             try:
                 self._store(step, one)

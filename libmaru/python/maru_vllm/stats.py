@@ -36,7 +36,7 @@ COUNTERS: Dict[str, Any] = {
 TIMES = {
     "probe_seconds": "One probe, as the scheduler waits for it",
     "load_seconds": "The loads of one step, acquire to last byte",
-    "store_seconds": "The stores of one step, first byte to commit",
+    "store_seconds": "The stores of one step, until they are on their way to marud",
 }
 BUCKETS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0]
 MAX_TIMES = 256

@@ -3,8 +3,9 @@
 
 What must stay true:
 - No hook raises: what cannot be loaded is reported as invalid blocks, what cannot be stored is skipped.
-- Loads have ended when ``load`` returns and stores when ``store`` returns, so no block is read or
-  written while the engine uses it for something else.
+- No block is read or written after ``load`` and ``store`` have returned, when the engine uses it for
+  something else. What a step has stored is committed behind it; a load of a later step, which goes the
+  same way to marud, finds it.
 - On a GPU both are in order on the stream that the engine computes on.
 - In a step whose load failed, nothing is stored that was computed from a block that was not loaded.
 - Reports, tables and marks of one step are gone when the next one begins.
@@ -16,10 +17,11 @@ import errno
 import logging
 import time
 from array import array
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import maru
 
+from .commits import MAX_FLYING, Commits, Flight
 from .config import ConfigError, Settings
 from .gpu import Registration, current_stream
 from .layout import Layout, read_layout
@@ -34,12 +36,15 @@ MAX_CHUNKS_AT_ONCE = 256
 """Leases held, and reservations made, at one time."""
 POPULATE_WAIT_MS = 1000
 REGISTRATION_END_S = 5.0
+SILENCE = frozenset((-errno.EINPROGRESS, -errno.ETIMEDOUT, -errno.ENOTCONN))
+"""Results of what marud did not answer."""
 
 
 class WorkerSession(NamedTuple):
     client: maru.Client
     namespace: maru.Namespace
     pool: maru.Pool
+    queue: maru.Queue
     id: int
 
 
@@ -58,9 +63,12 @@ class WorkerSide:
         self._kv_caches: Dict[str, Any] = {}
         self._text = ""
         self._memory: Optional[maru.PagedMemory] = None
+        self._object_bytes = 0
         self._digests: Dict[int, maru.Digests] = {}
+        self._commits = Commits(settings.deadline_ms)
         self._bad: Set[int] = set()  # blocks of this step that do not hold what they should
-        self._own: Dict[bytes, None] = {}  # committed by this session; no more than the pool holds
+        self._own: List[Sequence[bytes]] = []  # committed by this session: digests, in batches
+        self._own_chunks = 0  # no more than the pool holds, about
         self._session_of_own = 0
         self._reset = 0  # asked for
         self._reset_done = 0
@@ -92,13 +100,10 @@ class WorkerSide:
             raise ConfigError(
                 f"the KV cache is on GPU {layout.device}, which libmaru cannot use: {error.strerror}"
             ) from error
+        self._object_bytes = self._memory.object_bytes(self._per_chunk)
         self._kv_caches = dict(kv_caches)  # the addresses are good for as long as these live
         self._layout = layout
         self.link.refresh()
-
-    @property
-    def object_bytes(self) -> int:
-        return self._memory.object_bytes(self._per_chunk) if self._memory is not None else 0
 
     def _prepare(self, client: maru.Client) -> Optional[WorkerSession]:
         if self._settings.cpu_scope == "host" and not client.has_capability(SHARED_CAPABILITY):
@@ -110,10 +115,10 @@ class WorkerSide:
         if self._layout is None:
             return None
         namespace = client.namespace(self._text)
-        namespace.describe(self.object_bytes, storage_format(self._settings))
+        namespace.describe(self._object_bytes, storage_format(self._settings))
         options = {"scope": "host"} if self._settings.cpu_scope == "host" else {}
         pool = client.pool(
-            self._settings.cpu_pool_size, page_bytes=page_bytes(self.object_bytes), **options
+            self._settings.cpu_pool_size, page_bytes=page_bytes(self._object_bytes), **options
         )
         try:
             pool.wait_populated(POPULATE_WAIT_MS)
@@ -121,7 +126,7 @@ class WorkerSide:
             pass  # it goes on in the background; what is ready is used
         if self._layout.device is not None:
             self._registration = Registration(pool, self._layout.device)
-        return WorkerSession(client, namespace, pool, client.info().session)
+        return WorkerSession(client, namespace, pool, client.queue(), client.info().session)
 
     def handshake(self) -> Optional[Handshake]:
         if self._layout is None:
@@ -142,7 +147,10 @@ class WorkerSide:
             self._digests.pop(number, None)
         for number, digests in step.digests.items():
             self._digests[number] = maru.Digests(digests)
-        self._reset = max(self._reset, step.reset)
+        if self._commits.chunks:
+            self._guarded("commit", self._landed)
+        if step.reset > self._reset:
+            self._reset = step.reset
         if self._reset != self._reset_done:
             self._guarded("reset", self._retire_own)
 
@@ -152,7 +160,8 @@ class WorkerSide:
         started = time.perf_counter()
         for job in step.loads:
             before = len(self._bad)
-            self._bad.update(block for block in job.blocks if block != maru.NO_BLOCK)
+            self._bad.update(job.blocks)
+            self._bad.discard(maru.NO_BLOCK)
             if not self._guarded("load", self._load, job):
                 self.stats.add("load_failures", len(job.blocks) // self._per_chunk, "error")
             elif len(self._bad) > before:
@@ -177,29 +186,35 @@ class WorkerSide:
         self, session: WorkerSession, job: Load, digests: maru.Digests, start: int, stop: int
     ) -> int:
         keys = digests[job.first + start : job.first + stop]
+        blocks = job.blocks[start * self._per_chunk : stop * self._per_chunk]
+        assert self._memory is not None
         try:
-            leases = session.namespace.acquire(keys, prefix_only=True)
+            results = self._memory.load(
+                session.namespace, keys, blocks, self._per_chunk, **self._order()
+            )
         except maru.MaruError as error:
+            if type(error) in (maru.MaruError, maru.MaruInvalid):  # of the copy: no silence of marud
+                raise
             self._failed(session, error)
             self.stats.add("load_failures", stop - start, "disconnected")
             return 0
         self.link.breaker.succeeded()
-        with leases:
-            held = [lease for lease in leases[: leases.chunks] if lease is not None]
-            blocks = job.blocks[start * self._per_chunk : (start + len(held)) * self._per_chunk]
-            assert self._memory is not None
-            results = self._memory.scatter(blocks, self._per_chunk, held, **self._order())
-        good = next((i for i, result in enumerate(results) if result), len(held))
-        self._bad.difference_update(blocks[: good * self._per_chunk])
-        moved = sum(1 for block in blocks[: good * self._per_chunk] if block != maru.NO_BLOCK)
+        held = len(results)
+        blocks = blocks[: held * self._per_chunk]
+        good = held
+        if any(results):
+            good = next(index for index, result in enumerate(results) if result)
+            blocks = blocks[: good * self._per_chunk]
+        self._bad.difference_update(blocks)
+        moved = len(blocks) - blocks.count(maru.NO_BLOCK)
         assert self._layout is not None
         self.stats.add("loaded_chunks", good)
         self.stats.add("loaded_bytes", moved * self._layout.block_bytes * len(self._layout.names))
         self.stats.add("hit_tokens", moved * self._block)
-        self.stats.add("load_failures", stop - start - len(held), "gone")
-        if good < len(held):
+        self.stats.add("load_failures", stop - start - held, "gone")
+        if good < held:
             damaged = keys[good : good + 1]
-            self.stats.add("load_failures", len(held) - good, "damaged")
+            self.stats.add("load_failures", held - good, "damaged")
             logger.error("maru: the bytes of chunk %s are damaged and not used", damaged.hex()[0])
             if session.namespace.retire(damaged).succeeded == 0:
                 self._damaged.append(damaged[0])
@@ -222,18 +237,27 @@ class WorkerSide:
         self.stats.time("store_seconds", time.perf_counter() - started)
 
     def _store(self, jobs: List[Store]) -> None:
-        chunks = sum(len(job.blocks) for job in jobs) // self._per_chunk
         session = self._usable()
         if session is None or self._memory is None or self._reset != self._reset_done:
+            chunks = sum(len(job.blocks) for job in jobs) // self._per_chunk
             self.stats.add("skipped_chunks", chunks, "disconnected")
             return
-        wanted = self._wanted(session, jobs)
-        for start in range(0, len(wanted), MAX_CHUNKS_AT_ONCE):
-            if not self._store_some(session, wanted[start : start + MAX_CHUNKS_AT_ONCE]):
+        digests, blocks = self._wanted(session, jobs)
+        at, count = 0, len(digests)
+        while at < count:
+            stored = self._store_some(session, digests, blocks, at)
+            if stored == 0:
                 return
+            at += stored
 
-    def _wanted(self, session: WorkerSession, jobs: List[Store]) -> List[Tuple[bytes, array]]:
-        """(digest, blocks) of each chunk to store, each digest once."""
+    def _wanted(self, session: WorkerSession, jobs: List[Store]) -> Tuple[maru.Digests, array]:
+        """Digests and blocks of the chunks to store, each digest once."""
+        if len(jobs) == 1 and not jobs[0].unprobed:  # the digests of one prompt are all different
+            job = jobs[0]
+            known = self._digests.get(job.request)
+            if known is None:
+                return maru.Digests(), array("I")
+            return known[job.first : job.first + len(job.blocks) // self._per_chunk], job.blocks
         found: Dict[bytes, array] = {}
         for job in jobs:
             digests = self._digests.get(job.request)
@@ -254,36 +278,45 @@ class WorkerSide:
                     continue
                 at = index * self._per_chunk
                 found.setdefault(digest, job.blocks[at : at + self._per_chunk])
-        return list(found.items())
-
-    def _store_some(self, session: WorkerSession, wanted: List[Tuple[bytes, array]]) -> bool:
-        """False: the rest need not be tried in this step."""
-        reservations = self._reserve(session, len(wanted))
-        if len(reservations) < len(wanted):
-            self.stats.add("skipped_chunks", len(wanted) - len(reservations), "full")
-        if not reservations:
-            return False
-        digests = [digest for digest, _ in wanted[: len(reservations)]]
         blocks = array("I")
-        for _, chunk in wanted[: len(reservations)]:
+        for chunk in found.values():
             blocks.extend(chunk)
+        return maru.Digests(b"".join(found)), blocks
+
+    def _store_some(
+        self, session: WorkerSession, digests: maru.Digests, blocks: array, at: int
+    ) -> int:
+        """How many chunks from @at on were stored; 0: the rest need not be tried in this step."""
+        left = len(digests) - at
+        wanted = min(left, MAX_CHUNKS_AT_ONCE)
+        if self._commits.chunks + wanted > MAX_FLYING:
+            self.settle(MAX_FLYING - wanted)
+            if self._commits.chunks + wanted > MAX_FLYING or self._usable() is not session:
+                self.stats.add("skipped_chunks", left, "disconnected")
+                return 0
         assert self._memory is not None
-        self._memory.gather(blocks, self._per_chunk, reservations, **self._order())
-        try:
-            results = session.namespace.commit(
-                session.pool, maru.Digests(b"".join(digests)), reservations
-            )
-        except maru.MaruError as error:
-            self._failed(session, error)
-            self.stats.add("skipped_chunks", len(reservations), "disconnected")
-            return False
-        for digest, result in zip(digests, results):
-            self._committed(session, digest, result)
-        if -errno.EINPROGRESS in results:
-            self.link.breaker.failed()
-        else:
-            self.link.breaker.succeeded()
-        return len(reservations) == len(wanted)
+        per_chunk, order = self._per_chunk, self._order()
+        while wanted:  # halves, so that a nearly full pool is filled in few tries
+            if wanted < len(digests):
+                part = digests[at : at + wanted]
+                taken = blocks[at * per_chunk : (at + wanted) * per_chunk]
+            else:
+                part, taken = digests, blocks
+            try:
+                operation = self._memory.store(
+                    session.queue, session.namespace, session.pool, part, taken, per_chunk, **order
+                )
+                self._commits.add(session, part, operation)
+                return wanted
+            except (maru.MaruFull, maru.MaruQuota):
+                wanted //= 2
+            except maru.MaruError as error:
+                self._failed(session, error, asked=False)
+                self._report("store", error)
+                self.stats.add("skipped_chunks", left, "error")
+                return 0
+        self.stats.add("skipped_chunks", left, "full")
+        return 0
 
     def _order(self) -> Dict[str, int]:
         """Where in the engine's own work a copy belongs."""
@@ -292,47 +325,70 @@ class WorkerSide:
             return {}
         return {"stream": current_stream(self._layout.device)}
 
-    def _reserve(self, session: WorkerSession, count: int) -> List[maru.Reservation]:
-        """As many as the pool has room for."""
-        made: List[maru.Reservation] = []
-        while count > 0:
+    # ---- what became of the commits ----------------------------------------------------------------
+
+    def _landed(self) -> None:
+        self._settle(self._commits.landed())
+
+    def settle(self, most: int = 0) -> None:
+        """Wait until at most @most chunks are on their way; no longer than marud may take."""
+        self._settle(self._commits.awaited(most))
+
+    def _settle(self, flights: List[Flight]) -> None:
+        """Count what has ended. One silence of marud is one failure, however many waited for it."""
+        silent = False
+        for flight in flights:
             try:
-                made += session.pool.reserve_batch(self.object_bytes, count)
-                return made
-            except (maru.MaruFull, maru.MaruQuota):
-                if count == 1:
-                    return made
-                # Halves, so that a nearly full pool is filled in few tries.
-                half = count // 2
-                more = self._reserve(session, half)
-                made += more
-                if len(more) < half:
-                    return made
-                count -= half
+                results: Any = flight.operation.result()
             except maru.MaruError as error:
-                self._failed(session, error, asked=False)
-                return made
-        return made
+                self._failed(flight.session, error, asked=False)
+                self.stats.add("skipped_chunks", len(flight.digests), "disconnected")
+                continue
+            if any(results):
+                for digest, result in zip(flight.digests, results):
+                    self._committed(flight.session, digest, result)
+                silent = silent or not SILENCE.isdisjoint(results)
+                if -errno.EKEYREVOKED in results:
+                    self.link.lost(flight.session)
+            else:
+                self.stats.add("stored_chunks", len(results))
+                self.stats.add("stored_bytes", len(results) * self._object_bytes)
+                self._owned(flight.session, flight.digests)
+        if silent:
+            self.link.breaker.failed()
+        elif flights and self.link.breaker.closed:
+            self.link.breaker.succeeded()
 
     def _committed(self, session: WorkerSession, digest: bytes, result: int) -> None:
         if result == 0:
             self.stats.add("stored_chunks")
-            self.stats.add("stored_bytes", self.object_bytes)
-        elif result == -errno.EEXIST:
-            self.stats.add("skipped_chunks", 1, "present")
-            return
+            self.stats.add("stored_bytes", self._object_bytes)
+            self._owned(session, (digest,))
         elif result == -errno.EINPROGRESS:
             self.stats.add("skipped_chunks", 1, "pending")
+            self._owned(session, (digest,))
+        elif result == -errno.EEXIST:
+            self.stats.add("skipped_chunks", 1, "present")
+        elif result in SILENCE or result == -errno.EKEYREVOKED:
+            self.stats.add("skipped_chunks", 1, "disconnected")
         else:
             self.stats.add("skipped_chunks", 1, "error")
-            return
+
+    def _owned(self, session: WorkerSession, digests: Sequence[bytes]) -> None:
+        if session is not self.link.current:
+            return  # what another session had is not this one's to retire
         if self._session_of_own != session.id:
             self._session_of_own = session.id
-            self._own.clear()
-        self._own[digest] = None
-        most = 2 * (self._settings.cpu_pool_size // self.object_bytes + 1)
-        while len(self._own) > most:  # those that were retired by somebody else
-            del self._own[next(iter(self._own))]
+            self._own, self._own_chunks = [], 0
+        self._own.append(digests)
+        self._own_chunks += len(digests)
+        most = 2 * (self._settings.cpu_pool_size // self._object_bytes + 1)
+        if self._own_chunks > 2 * most:  # each once, and none that has left the pool long ago
+            kept = list(self._owned_digests())[-most:]
+            self._own, self._own_chunks = [kept], len(kept)
+
+    def _owned_digests(self) -> Dict[bytes, None]:
+        return {digest: None for digests in self._own for digest in digests}
 
     # ---- between steps -----------------------------------------------------------------------------
 
@@ -358,9 +414,12 @@ class WorkerSide:
         session = self._usable()
         if session is None:
             return
+        self.settle()
+        if self._commits.chunks or session.client.info().unknown_commits:
+            return  # what may yet become a hit was stored before the reset, too
         if self._retiring is None:
-            self._retiring = maru.Digests(b"".join(self._own))
-            self._own.clear()
+            self._retiring = maru.Digests(b"".join(self._owned_digests()))
+            self._own, self._own_chunks = [], 0
         if len(self._retiring):
             try:
                 session.namespace.retire(self._retiring)
@@ -373,6 +432,7 @@ class WorkerSide:
     def close(self) -> None:
         if self._registration is not None:
             self._registration.stop(REGISTRATION_END_S)
+        self._guarded("commit", self.settle)
         self.link.close()
 
     def _usable(self) -> Optional[WorkerSession]:
@@ -391,11 +451,16 @@ class WorkerSide:
             call(*arguments)
             return True
         except Exception as error:
-            kind = f"{what}: {type(error).__name__}"
-            if kind not in self._errors_logged and len(self._errors_logged) < 32:
-                self._errors_logged.add(kind)
-                logger.exception("maru: a %s failed; the engine goes on without it", what)
+            self._report(what, error)
             return False
+
+    def _report(self, what: str, error: Exception) -> None:
+        kind = f"{what}: {type(error).__name__}"
+        if kind not in self._errors_logged and len(self._errors_logged) < 32:
+            self._errors_logged.add(kind)
+            logger.error(
+                "maru: a %s failed; the engine goes on without it", what, exc_info=error
+            )
 
 
 def page_bytes(object_bytes: int) -> int:

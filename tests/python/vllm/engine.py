@@ -177,6 +177,9 @@ class Engine:
         self.resumed_as_new = False  # how a resumed request is told
         self.saves_when_idle = True  # 0.30 does not, in a step without tokens
         self.saves_last = False  # after it asked what came of the step
+        # Does a step wait until what it stored is committed? vLLM does not; most tests must not depend
+        # on how quick marud is.
+        self.patient = True
         self.load_arguments = {}  # what start_load_kv is given besides
         self.pool = BlockPool(blocks)
         self.tensors = {name: Tensor(blocks) for name in LAYERS}
@@ -446,7 +449,7 @@ class Engine:
         self.at("before_save")
         saves = self.saves_when_idle or output.num_scheduled_tokens
         if saves and not self.saves_last:
-            worker.wait_for_save()
+            self.save()
         assert worker.get_finished(set(output.finished_req_ids)) == (None, None)
         invalid = set(worker.get_block_ids_with_load_errors())
         loaded = {block for i, blocks, *_ in output.rows if i in external for block in blocks}
@@ -458,9 +461,14 @@ class Engine:
             kv_connector_worker_meta=over_the_wire(worker.build_connector_worker_meta()),
         )
         if saves and self.saves_last:
-            worker.wait_for_save()
+            self.save()
         worker.clear_connector_metadata()
         return result
+
+    def save(self):
+        self.worker.wait_for_save()
+        if self.patient:
+            self.worker._worker.settle()
 
     def forward(self, blocks, tokens, computed, count):
         """KV of tokens computed .. computed + count - 1, from what lies in memory before them."""

@@ -97,15 +97,13 @@ class OnAGpu(Gpu):
         self.there_and_back(engine)
         # The oracle of the engine computes again what was damaged.
         prompt = list(range(100, 133))
-        real = maru.PagedMemory.gather
+        real = maru.PagedMemory._gather
 
-        def damage(memory, blocks, per_object, reservations, **options):
-            real(memory, blocks, per_object, reservations, **options)
-            view = reservations[0].view
-            view[3] ^= 1
-            view.release()
+        def damage(memory, blocks, per_object, addresses, stream):
+            real(memory, blocks, per_object, addresses, stream)
+            ctypes.c_uint8.from_address(addresses[0] + 3).value ^= 1
 
-        with mock.patch.object(maru.PagedMemory, "gather", damage):
+        with mock.patch.object(maru.PagedMemory, "_gather", damage):
             self.run_prompt(engine, prompt)
         engine.pool.reset()
         request = self.request(prompt)

@@ -87,7 +87,7 @@ class HostScope(VllmTest):
         session = worker.link.current
         for code in (errno.ENOSPC, errno.EDQUOT, errno.ENODEV, errno.EMFILE, errno.EIO):
             refusal = maru.errors.error_of(-code, "the pool is full")
-            with mock.patch.object(maru.Pool, "reserve_batch", side_effect=refusal):
+            with mock.patch.object(maru.PagedMemory, "store", side_effect=refusal):
                 for first in (200, 300, 400):
                     self.run_prompt(engine, list(range(first, first + 33)))
             self.assertEqual(worker.link.breaker.opened, 0, refusal)

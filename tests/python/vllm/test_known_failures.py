@@ -158,15 +158,15 @@ class KnownFailures(VllmTest):
         """A slow gather: the hook of the step returns after it, and nothing is left to preempt."""
         engine = self.engine()
         ended = []
-        real = maru.PagedMemory.gather
+        real = maru.PagedMemory._gather
 
         def slow(*arguments):
             time.sleep(0.05)
             real(*arguments)
             ended.append(time.monotonic())
 
-        maru.PagedMemory.gather = slow
-        self.addCleanup(setattr, maru.PagedMemory, "gather", real)
+        maru.PagedMemory._gather = slow
+        self.addCleanup(setattr, maru.PagedMemory, "_gather", real)
         prompt = list(range(33))
         request = engine.add(self.request(prompt, 3))
         returned = []

@@ -127,17 +127,16 @@ def unwritten_chunks_are_stored():
 
 
 def damage_is_not_noticed():
-    real = worker.maru.PagedMemory.scatter
+    real = worker.maru.PagedMemory._scatter
 
-    def scatter(self, blocks, per_chunk, leases):
+    def scatter(self, blocks, per_chunk, addresses, stream):
         flags, self._memory.flags = self._memory.flags, 0
         try:
-            with mock.patch.object(type(self), "_check_length", lambda *a: None):
-                return real(self, blocks, per_chunk, leases)
+            return real(self, blocks, per_chunk, addresses, stream)
         finally:
             self._memory.flags = flags
 
-    return mock.patch.object(worker.maru.PagedMemory, "scatter", scatter)
+    return mock.patch.object(worker.maru.PagedMemory, "_scatter", scatter)
 
 
 def leases_are_kept():

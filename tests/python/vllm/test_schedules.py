@@ -53,6 +53,7 @@ class Episode:
         version = random.Random(f"version {seed}")
         self.engine.saves_when_idle = version.random() < 0.5
         self.engine.saves_last = version.random() < 0.5
+        self.engine.patient = version.random() < 0.5
         trunk = [draw.randrange(40) for _ in range(64)]
         self.trunks = [trunk]
         for _ in range(3):  # others that leave it somewhere
