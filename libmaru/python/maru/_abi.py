@@ -227,6 +227,20 @@ _manifest_p = POINTER(maru_manifest)
 _reservation_p = POINTER(maru_reservation)
 _int_p = POINTER(c_int)
 
+# What several functions take.
+_CHUNKS = [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32]
+_PROBE = [*_CHUNKS, POINTER(c_uint8)]
+_ACQUIRE = [*_CHUNKS, POINTER(_lease_p)]
+_COMMIT = [_namespace_p, _pool_p, _key_p, _reservation_p, c_size_t, _int_p]
+_RETIRE = [_namespace_p, _key_p, c_size_t, _int_p]
+_PAGED = [POINTER(maru_paged_memory), POINTER(c_uint32), c_size_t, POINTER(c_void_p), c_size_t]
+
+
+def _submitted(arguments: List[Any]) -> Tuple[Any, List[Any]]:
+    """The row of the asynchronous form of a function of @arguments."""
+    return (c_int, [_queue_p, *arguments, c_uint64])
+
+
 # name: (result, arguments)
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     # error.h
@@ -258,128 +272,38 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "maru_reserve": (c_int, [_pool_p, c_uint64, c_size_t, _reservation_p]),
     "maru_abort": (c_int, [_pool_p, _reservation_p, c_size_t]),
     # object.h
-    "maru_probe": (
-        c_int64,
-        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(c_uint8)],
-    ),
-    "maru_commit": (c_int, [_namespace_p, _pool_p, _key_p, _reservation_p, c_size_t, _int_p]),
+    "maru_probe": (c_int64, _PROBE),
+    "maru_commit": (c_int, _COMMIT),
     "maru_store": (
         c_int64,
         [_namespace_p, _pool_p, _key_p, POINTER(c_void_p), c_uint64, c_size_t, _int_p],
     ),
-    "maru_acquire": (
-        c_int64,
-        [_namespace_p, _digest_p, c_size_t, _manifest_p, c_uint32, POINTER(_lease_p)],
-    ),
+    "maru_acquire": (c_int64, _ACQUIRE),
     "maru_lease_data": (c_void_p, [_lease_p]),
     "maru_lease_length": (c_uint64, [_lease_p]),
     "maru_lease_generation": (c_uint64, [_lease_p]),
     "maru_lease_release": (c_int, [POINTER(_lease_p), c_size_t]),
-    "maru_load": (
-        c_int64,
-        [
-            _namespace_p,
-            _digest_p,
-            c_size_t,
-            _manifest_p,
-            c_uint32,
-            POINTER(c_void_p),
-            c_uint64,
-            _int_p,
-        ],
-    ),
-    "maru_retire": (c_int64, [_namespace_p, _key_p, c_size_t, _int_p]),
+    "maru_load": (c_int64, [*_CHUNKS, POINTER(c_void_p), c_uint64, _int_p]),
+    "maru_retire": (c_int64, _RETIRE),
     "maru_copy_in": (None, [c_void_p, c_void_p, c_size_t]),
     "maru_copy_out": (None, [c_void_p, c_void_p, c_size_t]),
     # paged.h
-    "maru_gather": (
-        c_int,
-        [
-            POINTER(maru_paged_memory),
-            POINTER(c_uint32),
-            c_size_t,
-            POINTER(c_void_p),
-            c_size_t,
-        ],
-    ),
-    "maru_scatter": (
-        c_int,
-        [
-            POINTER(maru_paged_memory),
-            POINTER(c_uint32),
-            c_size_t,
-            POINTER(c_void_p),
-            c_size_t,
-            _int_p,
-        ],
-    ),
+    "maru_gather": (c_int, _PAGED),
+    "maru_scatter": (c_int, [*_PAGED, _int_p]),
     # cuda.h
     "maru_cuda_register": (c_int64, [_pool_p, c_uint64, c_uint64, c_uint64, c_int]),
-    "maru_cuda_gather": (
-        c_int,
-        [
-            POINTER(maru_paged_memory),
-            POINTER(c_uint32),
-            c_size_t,
-            POINTER(c_void_p),
-            c_size_t,
-            c_int,
-            c_void_p,
-        ],
-    ),
-    "maru_cuda_scatter": (
-        c_int,
-        [
-            POINTER(maru_paged_memory),
-            POINTER(c_uint32),
-            c_size_t,
-            POINTER(c_void_p),
-            c_size_t,
-            c_int,
-            c_void_p,
-            _int_p,
-        ],
-    ),
+    "maru_cuda_gather": (c_int, [*_PAGED, c_int, c_void_p]),
+    "maru_cuda_scatter": (c_int, [*_PAGED, c_int, c_void_p, _int_p]),
     "maru_cuda_wait": (c_int, [c_int, c_void_p]),
     # async.h
     "maru_queue_open": (c_int, [_client_p, POINTER(_queue_p)]),
     "maru_queue_close": (c_int, [_queue_p]),
     "maru_queue_fd": (c_int, [_queue_p]),
     "maru_queue_reap": (c_int64, [_queue_p, POINTER(maru_completion), c_size_t, c_uint32]),
-    "maru_probe_submit": (
-        c_int,
-        [
-            _queue_p,
-            _namespace_p,
-            _digest_p,
-            c_size_t,
-            _manifest_p,
-            c_uint32,
-            POINTER(c_uint8),
-            c_uint64,
-        ],
-    ),
-    "maru_commit_submit": (
-        c_int,
-        [_queue_p, _namespace_p, _pool_p, _key_p, _reservation_p, c_size_t, _int_p, c_uint64],
-    ),
-    "maru_acquire_submit": (
-        c_int,
-        [
-            _queue_p,
-            _namespace_p,
-            _digest_p,
-            c_size_t,
-            _manifest_p,
-            c_uint32,
-            POINTER(_lease_p),
-            c_uint64,
-        ],
-    ),
-    "maru_retire_submit": (
-        c_int,
-        [_queue_p, _namespace_p, _key_p, c_size_t, _int_p, c_uint64],
-    ),
+    "maru_probe_submit": _submitted(_PROBE),
+    "maru_commit_submit": _submitted(_COMMIT),
+    "maru_acquire_submit": _submitted(_ACQUIRE),
+    "maru_retire_submit": _submitted(_RETIRE),
 }
 
 
