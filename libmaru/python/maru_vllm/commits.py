@@ -44,7 +44,7 @@ class Commits:
         flights = self._flights
         if not flights:
             return flights
-        self._reap(flights[0].session, 0)
+        self._reap(flights[0].session)
         if len(flights) == 1 and flights[0].operation.done:
             self._flights, self.chunks = [], 0
             return flights
@@ -62,7 +62,7 @@ class Commits:
         return landed
 
     @staticmethod
-    def _reap(session: Any, timeout_ms: int) -> bool:
+    def _reap(session: Any, timeout_ms: int = 0) -> bool:
         try:
             session.queue.reap(16, timeout_ms)
             return True

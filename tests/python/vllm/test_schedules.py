@@ -147,6 +147,7 @@ class Episode:
         if self.dead:
             self.daemon.start()
         engine.step()
+        engine.worker._worker.settle()
         engine.step()
 
     def judge(self):
@@ -160,6 +161,7 @@ class Episode:
         assert side.open_requests == 0, "the scheduler remembers finished requests"
         assert not worker._digests, "the worker remembers finished requests"
         assert not worker._bad
+        assert not worker._commits.chunks, "a commit has no end"
         assert not worker._errors_logged, worker._errors_logged
         assert worker.link.info().leases == 0, "a lease was left"
 
