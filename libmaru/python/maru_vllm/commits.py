@@ -16,6 +16,8 @@ from typing import Any, List, NamedTuple
 import maru
 
 MAX_FLYING = 512
+MAX_STEPS = 8
+"""How long a result may wait for a step that stores: to look at it costs one that does not too much."""
 LATE_S = 1.0
 """How long after its deadline an operation may end, on a machine that is busy."""
 
@@ -32,8 +34,16 @@ class Commits:
     def __init__(self, deadline_ms: int) -> None:
         self._wait_s = deadline_ms / 1e3 + LATE_S
         self._flights: List[Flight] = []
+        self._steps = 0
         self.chunks = 0
         """On their way."""
+
+    def due(self, stores: bool) -> bool:
+        """Is it time to see what has landed, in a step that begins and that @stores?"""
+        if not self.chunks:
+            return False
+        self._steps += 1
+        return stores or self._steps >= MAX_STEPS
 
     def add(self, session: Any, digests: maru.Digests, operation: maru.Operation) -> None:
         self._flights.append(Flight(session, digests, operation))
@@ -41,6 +51,7 @@ class Commits:
 
     def landed(self) -> List[Flight]:
         """Those that have ended. Never blocks."""
+        self._steps = 0
         flights = self._flights
         if not flights:
             return flights

@@ -147,7 +147,7 @@ class WorkerSide:
             self._digests.pop(number, None)
         for number, digests in step.digests.items():
             self._digests[number] = maru.Digests(digests)
-        if self._commits.chunks:
+        if self._commits.due(bool(step.stores)):
             self._guarded("commit", self._landed)
         if step.reset > self._reset:
             self._reset = step.reset

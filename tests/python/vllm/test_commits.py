@@ -10,7 +10,7 @@ from unittest import mock
 
 import harness
 from harness import VllmTest, settings
-from maru_vllm import worker
+from maru_vllm import commits, worker
 
 PROMPT = list(range(33))  # four chunks
 SHORT_MS = 150
@@ -89,6 +89,27 @@ class Commits(VllmTest):
         self.eventually(lambda: engine.step() or "stored_chunks" in engine.totals, "nothing is counted")
         self.assertEqual(engine.totals["stored_chunks"], 4)
         self.assertEqual(engine.worker._worker._commits.chunks, 0)
+        self.end(engine, request)
+
+    def test_a_step_that_stores_looks_first_and_others_now_and_then(self):
+        engine = self.impatient()
+        side = engine.worker._worker
+        request = engine.add(self.request(PROMPT, outputs=20))
+        engine.step()
+        looked = []
+        real = side._landed
+        side._landed = lambda: looked.append(steps) or real()
+        time.sleep(0.2)
+        for steps in range(1, 12):
+            engine.step()
+        self.assertEqual(looked, [commits.MAX_STEPS])
+        self.assertEqual(engine.totals["stored_chunks"], 4)
+        for first in (100, 200):
+            other = engine.add(self.request(list(range(first, first + 33))))
+            steps = first
+            engine.step()
+            self.assertEqual(other.state, "finished")
+        self.assertEqual(looked, [commits.MAX_STEPS, 200])
         self.end(engine, request)
 
     def test_the_next_step_loads_what_was_just_stored(self):
