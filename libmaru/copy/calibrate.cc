@@ -56,8 +56,8 @@ struct Buffers {
 
 uint64_t time_once(const Kernel &kernel, Direction direction, const Buffers &buffers, size_t size) {
     evict(buffers.source, size);
-    // A load's target is a staging buffer that was used a moment ago: left as it is.
-    if (direction == Direction::In)
+    // A small load's target is a staging buffer that was used a moment ago: left as it is.
+    if (direction == Direction::In || size > kClassEnds[kSizeClasses - 2])
         evict(buffers.target, size);
     const uint64_t begin = now_ns();
     kernel.copy(buffers.target, buffers.source, size);

@@ -15,7 +15,7 @@ namespace maru::copy {
 // Below kSmallBytes libc's own dispatch is best and not worth a measurement.
 inline constexpr size_t kSmallBytes = 4 * 1024;
 inline constexpr size_t kSizeClasses = 3;
-inline constexpr size_t kClassEnds[kSizeClasses - 1] = {64 * 1024, 1024 * 1024};  // inclusive
+inline constexpr size_t kClassEnds[kSizeClasses - 1] = {64 * 1024, 512 * 1024};  // inclusive
 
 constexpr size_t size_class(size_t size) {
     size_t index = 0;
@@ -33,7 +33,8 @@ struct Choice {
 Choice uniform_choice(const Kernel &kernel);
 
 // Measures, in a few milliseconds. A store is timed with source and target out of the caches; a load
-// with the source out of them, together with the reader's first pass over the target.
+// with the source out of them, together with the reader's first pass over the target, which is out of
+// them too where it is larger than what a core keeps from one load to the next.
 Choice calibrate();
 
 // The text of a cached choice, and its strict inverse: another boot or processor, an unknown or

@@ -64,4 +64,13 @@ void copy_out(void *destination, const void *pool_memory, size_t size) {
     chosen_kernel(Direction::Out, size).copy(destination, pool_memory, size);
 }
 
+void copy_in(void *pool_memory, const void *source, size_t size, size_t all) {
+    chosen_kernel(Direction::In, size < kSmallBytes ? size : all).copy(pool_memory, source, size);
+}
+
+void copy_out(void *destination, const void *pool_memory, size_t size, size_t all) {
+    chosen_kernel(Direction::Out, size < kSmallBytes ? size : all)
+        .copy(destination, pool_memory, size);
+}
+
 }  // namespace maru::copy

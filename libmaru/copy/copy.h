@@ -18,6 +18,9 @@ namespace maru::copy {
 void copy_in(void *pool_memory, const void *source, size_t size);
 // Out of a pool, for a reader that follows at once.
 void copy_out(void *destination, const void *pool_memory, size_t size);
+// Runs that are parts of `all` bytes: with the kernel for those, as the caches see all of them.
+void copy_in(void *pool_memory, const void *source, size_t size, size_t all);
+void copy_out(void *destination, const void *pool_memory, size_t size, size_t all);
 
 // Makes the choice now instead of at the first copy. Idempotent.
 void prepare();

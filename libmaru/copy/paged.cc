@@ -132,13 +132,12 @@ void checksum(const void *bytes, size_t size, uint8_t out[kChecksumBytes]) {
 void gather(const PagedMemory &memory, const Transfer &transfer) {
     const size_t layers = memory.layers.size(), per_object = transfer.blocks_per_object;
     const uint64_t layer_bytes = per_object * memory.block_bytes;
-    const size_t threads = transfer.threads
-                               ? transfer.threads
-                               : worthwhile_threads(transfer.count * layers * layer_bytes);
+    const uint64_t all = transfer.count * layers * layer_bytes;
+    const size_t threads = transfer.threads ? transfer.threads : worthwhile_threads(all);
     const auto copy_layer = [&](size_t object, size_t layer, auto &&also) {
         char *to = static_cast<char *>(transfer.objects[object]) + layer * layer_bytes;
         const auto copy = [&](const char *from, uint64_t offset, uint64_t size) {
-            copy_in(to + offset, from, size);
+            copy_in(to + offset, from, size, all);
             also(from, size);
         };
         OneBehind runs(copy);
@@ -173,16 +172,16 @@ void gather(const PagedMemory &memory, const Transfer &transfer) {
 bool scatter(const PagedMemory &memory, const Transfer &transfer, int *results) {
     const size_t layers = memory.layers.size(), per_object = transfer.blocks_per_object;
     const uint64_t layer_bytes = per_object * memory.block_bytes;
-    const size_t threads = transfer.threads
-                               ? transfer.threads
-                               : worthwhile_threads(transfer.count * layers * layer_bytes);
+    const uint64_t all = transfer.count * layers * layer_bytes;
+    const size_t threads = transfer.threads ? transfer.threads : worthwhile_threads(all);
     const auto copy_layer = [&](size_t object, size_t layer) {
         const char *from =
             static_cast<const char *>(transfer.objects[object]) + layer * layer_bytes;
-        for_each_run(
-            memory, static_cast<char *>(memory.layers[layer]),
-            transfer.blocks + object * per_object, per_object,
-            [&](char *to, uint64_t offset, uint64_t size) { copy_out(to, from + offset, size); });
+        for_each_run(memory, static_cast<char *>(memory.layers[layer]),
+                     transfer.blocks + object * per_object, per_object,
+                     [&](char *to, uint64_t offset, uint64_t size) {
+                         copy_out(to, from + offset, size, all);
+                     });
     };
     if (!transfer.checksum) {
         share(transfer.count * layers, threads,

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -25,6 +26,23 @@ TEST(Copy, BothDirectionsAreByteExactForEverySizeClass) {
         EXPECT_EQ(pool, from);
         copy_out(to.data(), pool.data(), size);
         EXPECT_EQ(to, from);
+    }
+}
+
+TEST(Copy, RunsAreByteExactWhateverTheyAreAPartOf) {
+    std::mt19937 random(4);
+    std::vector<uint8_t> from(300000), pool(from.size()), to(from.size());
+    for (auto &byte : from)
+        byte = static_cast<uint8_t>(random());
+    for (size_t all : {size_t{300000}, size_t{3} << 20, size_t{1} << 40}) {
+        std::fill(pool.begin(), pool.end(), uint8_t{0});
+        std::fill(to.begin(), to.end(), uint8_t{0});
+        for (size_t at = 0, size = 1; at < from.size(); at += size, size = size * 3 % 40000 + 1) {
+            size = std::min(size, from.size() - at);
+            copy_in(&pool[at], &from[at], size, all);
+            copy_out(&to[at], &pool[at], size, all);
+        }
+        EXPECT_EQ(to, from) << all;
     }
 }
 
