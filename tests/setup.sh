@@ -33,6 +33,11 @@ test=(git libgtest-dev libgmock-dev clang clang-format clang-tidy mandoc jq pyth
     build-essential dpkg-dev debhelper dh-python fakeroot lintian)
 bench=(redis-server valgrind python3-numpy)
 
+# libFuzzer's runtime carries the compiler's version in its name. Nothing where apt has no lists yet, for which it fails.
+fuzzer_runtime() {
+    { apt-cache depends clang 2>/dev/null || true; } | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1
+}
+
 wanted=("${build[@]}")
 case "${1:-tests}" in
 demo) ;;
@@ -40,9 +45,8 @@ bench) wanted+=("${bench[@]}") ;;
 vllm) wanted=(libnuma1 util-linux) ;;
 tests)
     wanted+=("${test[@]}" valgrind)
-    # libFuzzer's runtime carries the compiler's version in its name.
-    runtime=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1)
-    [ -n "$runtime" ] && wanted+=("$runtime")
+    runtime=$(fuzzer_runtime)
+    [ -z "$runtime" ] || wanted+=("$runtime")
     ;;
 *)
     echo "setup.sh: '$1' is not a set of packages; allowed: tests, demo, bench, --vllm" >&2
@@ -98,8 +102,8 @@ echo "setup.sh: installing ${need[*]}"
 "${as_root[@]}" apt-get update -qq
 # A fresh machine has no lists before the update, so the fuzzer's runtime is looked up again.
 if [ "${1:-tests}" = tests ]; then
-    runtime=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1)
-    [ -n "$runtime" ] && mapfile -t need < <(missing "${wanted[@]}" "$runtime" | sort -u)
+    runtime=$(fuzzer_runtime)
+    [ -z "$runtime" ] || mapfile -t need < <(missing "${wanted[@]}" "$runtime" | sort -u)
 fi
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
 mapfile -t need < <(missing "${need[@]}")
