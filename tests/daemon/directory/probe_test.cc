@@ -5,8 +5,8 @@
 #include "tests/daemon/directory/fixture.h"
 
 namespace {
-// Every allocation of this program, so that a test can see whether one was made.
-uint64_t allocations = 0;
+// Every allocation of this thread, so that a test can see whether one was made.
+thread_local uint64_t allocations = 0;
 }  // namespace
 
 // Not inlined: the compiler would see free() on what `new` gave, and warn.
