@@ -15,9 +15,9 @@ namespace maru::copy {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kSamples[kSizeClasses] = {32 * 1024, 256 * 1024, 1280 * 1024};
+constexpr size_t kSamples[kSizeClasses] = {32 * 1024, 256 * 1024, 2048 * 1024};
 constexpr int kFinalists = 3;
-constexpr int kRounds[kSizeClasses] = {8, 3, 2};  // of the finalists; the first round is of all
+constexpr int kRounds[kSizeClasses] = {16, 8, 3};  // of the finalists; the first round is of all
 
 uint64_t now_ns() {
     timespec t;

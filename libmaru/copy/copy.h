@@ -2,7 +2,7 @@
 // the direction.
 //
 // No kernel wins everywhere (non-temporal stores are 2x libc on cold memory of one machine, 0.4x on
-// hot memory of another), so the choice comes from a calibration of a few milliseconds, made at the
+// hot memory of another), so the choice comes from a calibration of some 50 milliseconds, made at the
 // first copy and kept per boot in $XDG_RUNTIME_DIR. MARU_COPY_KERNEL=NAME overrides it.
 // Any size and alignment; ranges must not overlap. Every function may be called from any thread.
 #pragma once
