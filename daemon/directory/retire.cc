@@ -172,6 +172,7 @@ uint64_t Directory::retire_object(NamespaceIndex ns, const wire::Key *key, const
 void Directory::retire_pool(PoolIndex pool_index) {
     if (!impl_->pool_exists(pool_index))
         return;
+    std::erase(impl_->to_retire, pool_index);  // asked for twice is done once
     impl_->to_retire.push_back(pool_index);
     sweep();
 }

@@ -146,6 +146,15 @@ class Host final : public Effects, private SegmentFacts {
     static int on_retry(sd_event_source *, uint64_t, void *userdata);
     static int on_reaper(sd_event_source *, int, uint32_t, void *userdata);
 
+    // host_shares.cc
+    Share *over_share(uint32_t uid);
+    // The poll included: whose client is ready pays for the asking, too.
+    void begin_charge();
+    void charge_share(uint32_t uid);         // since then
+    void set_late(uint32_t uid, bool late);  // all of its clients at once
+    void forgive();                          // at every pulse
+    void poll_active(bool &ret_found);
+
     // host_connection.cc
     void say_why(int socket, std::string_view why);
     void serve_client(Connection &client, uint32_t events);
@@ -153,16 +162,9 @@ class Host final : public Effects, private SegmentFacts {
     void client_ready(Connection &client, uint32_t events);
     // `packet`: what the socket gave when it was asked. How many were handled.
     int read_packets(Connection &client, Result<wire::Packet> packet);
-    void poll_active(bool &ret_found);
     metrics::RequestClass handle_packet(Connection &client, wire::Packet &packet);
     bool paused(const Connection &client) const;  // it has too much to read
     void count_queue(Connection &client);         // after each change of it
-    Share *over_share(uint32_t uid);
-    // The poll included: whose client is ready pays for the asking, too.
-    void begin_charge();
-    void charge_share(uint32_t uid);         // since then
-    void set_late(uint32_t uid, bool late);  // all of its clients at once
-    void forgive();                          // at every pulse
     bool check_sender(Connection &client, const wire::Packet &packet);
     void handle_request(Connection &client, const wire::Request &request, wire::Packet &packet);
     void send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
