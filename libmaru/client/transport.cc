@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -20,9 +21,10 @@ Transport::Transport(std::mutex &, Listener &listener, const Config &config)
     : listener_(listener),
       config_(config),
       buffer_(std::make_unique<Buffer>()),
-      wake_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
-    if (wake_fd_.get() < 0)
-        throw std::bad_alloc();  // an eventfd fails only for want of descriptors or memory
+      wake_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
+      alarm_fd_(UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK))) {
+    if (wake_fd_.get() < 0 || alarm_fd_.get() < 0)
+        throw std::bad_alloc();  // they fail only for want of descriptors or memory
     free_slots_.reserve(kSlots);
     for (uint32_t i = kSlots; i-- > 0;)
         free_slots_.push_back(i);
@@ -446,12 +448,21 @@ void Transport::wake() {
     [[maybe_unused]] ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);
 }
 
+void Transport::wake_by(TimeNs when) {
+    if (when >= asleep_until_ || (alarm_ != 0 && alarm_ <= when))
+        return;
+    alarm_ = when;
+    itimerspec alarm{};
+    alarm.it_value = {when / 1'000'000'000, when % 1'000'000'000};
+    ::timerfd_settime(alarm_fd_.get(), TFD_TIMER_ABSTIME, &alarm, nullptr);
+}
+
 void Transport::serve(Lock &lock, TimeNs until) {
     const TimeNs now = now_ns();
     const auto connection = connection_;
     const bool callers_read = reader_ == Reader::Caller;
     const bool lingering = async_ == 0 && now < last_lead_ + kLinger;
-    pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {-1, 0, 0}};
+    pollfd fds[3] = {{wake_fd_.get(), POLLIN, 0}, {-1, 0, 0}, {alarm_fd_.get(), POLLIN, 0}};
     if (connection) {
         fds[1].fd = connection->get();
         if (!callers_read && !lingering)
@@ -473,7 +484,7 @@ void Transport::serve(Lock &lock, TimeNs until) {
     io_reads_ = (fds[1].events & POLLIN) != 0;
     asleep_until_ = until;
     lock.unlock();
-    const int ready = ::ppoll(fds, 2, &timeout, nullptr);
+    const int ready = ::ppoll(fds, 3, &timeout, nullptr);
     if (ready > 0 && fds[0].revents) {
         // In this order: a wake() that comes between the two is seen below, by its cause.
         woken_.store(false);
@@ -483,6 +494,11 @@ void Transport::serve(Lock &lock, TimeNs until) {
     lock.lock();
     io_reads_ = false;
     asleep_until_ = 0;
+    if (ready > 0 && fds[2].revents) {
+        uint64_t times;
+        [[maybe_unused]] ssize_t got = ::read(alarm_fd_.get(), &times, sizeof times);
+        alarm_ = 0;
+    }
     if (connection_ != connection || !connection)
         return;
     if ((want_write_ && (fds[1].revents & (POLLOUT | POLLERR | POLLHUP))) ||

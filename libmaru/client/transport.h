@@ -90,10 +90,7 @@ class Transport {
     void serve(Lock &lock, TimeNs until);
     void wake();
     // The I/O thread is to look at its timers at `when`, which it may not have known as it went to sleep.
-    void wake_by(TimeNs when) {
-        if (when < asleep_until_)
-            wake();
-    }
+    void wake_by(TimeNs when);
     // Ends a connection whose answers are overdue. The time of the next look.
     TimeNs check_silence(TimeNs now);
 
@@ -175,6 +172,9 @@ class Transport {
 
     TrackedFd wake_fd_;
     std::atomic<bool> woken_{false};
+    // Most calls are answered long before their deadline: to set a timer wakes nobody.
+    TrackedFd alarm_fd_;
+    TimeNs alarm_ = 0;  // it goes off then; 0: it has, and was seen
 };
 
 }  // namespace maru::client
