@@ -56,7 +56,6 @@ class Meter:
             (maru.Namespace, ("probe",)),
             (maru.Queue, ("reap",)),
             (maru.PagedMemory, ("store", "load")),
-            (maru.Client, ("session",)),
             (WorkerSide, ("_store", "_store_some", "_settle", "_load")),
         ):
             for name in names:

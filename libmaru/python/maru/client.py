@@ -21,8 +21,6 @@ from .objects import Namespace
 from .pool import HUGE_PAGES, MEDIA, NUMA, SCOPES, Pool, option
 
 ROLES = {"worker": _abi.ROLE_WORKER, "scheduler": _abi.ROLE_SCHEDULER}
-_NO_INFO = bytes(_abi.maru_client_info(ctypes.sizeof(_abi.maru_client_info)))
-_SESSION = _abi.maru_client_info.session.offset // 8
 STATES = {
     _abi.STATE_ATTACHED: "attached",
     _abi.STATE_DISCONNECTED: "disconnected",
@@ -138,16 +136,6 @@ class Client(NotPicklable):
         values["state"] = STATES.get(info.state, f"state {info.state}")
         values["server_version"] = info.server_version.decode("utf-8", "replace")
         return ClientInfo(**values)
-
-    def session(self) -> int:
-        """info().session alone: cheap enough to be asked in every step of an engine. Never blocks."""
-        info = array("Q", _NO_INFO)
-        handle = self._handle
-        with handle as client:
-            result = handle.library.by_address.maru_client_info(client, info.buffer_info()[0])
-            if result < 0:
-                raise last_error(handle.library, result)
-        return info[_SESSION]
 
     def set_timeout(self, timeout_ms: int) -> None:
         """Another deadline for blocking calls from now on; 0 is 5000. Never blocks."""

@@ -37,7 +37,7 @@ class PagedMemory(NotPicklable):
     of layer 1, and so on. Any thread may use it.
     """
 
-    __slots__ = ("_memory", "_place", "_layers", "_library", "_device")
+    __slots__ = ("_memory", "_place", "_layers", "_library", "_device", "_row_bytes", "_tail_bytes")
 
     def __init__(
         self,
@@ -73,6 +73,8 @@ class PagedMemory(NotPicklable):
             _abi.CHECKSUM if checksum else 0,
         )
         self._place = ctypes.addressof(self._memory)
+        self._row_bytes = len(layers) * self._memory.block_bytes  # of one block in every layer
+        self._tail_bytes = CHECKSUM_BYTES if checksum else 0
         self._device = device
         if device is not None:
             self._wait(0)  # is it there, and can it be used?
@@ -89,9 +91,7 @@ class PagedMemory(NotPicklable):
 
     def object_bytes(self, blocks_per_object: int) -> int:
         """Bytes of an object of so many blocks, its checksum included."""
-        memory = self._memory
-        blocks = memory.layer_count * blocks_per_object * memory.block_bytes
-        return blocks + (CHECKSUM_BYTES if memory.flags & _abi.CHECKSUM else 0)
+        return blocks_per_object * self._row_bytes + self._tail_bytes
 
     def gather(
         self,
@@ -204,10 +204,10 @@ class PagedMemory(NotPicklable):
                 commit = Commit(self._library, keys, runs)
                 operation = Operation("commit", commit, commit.finish)
                 token = queue._state.expect(operation)
+                # All of it before the copy, which leaves nothing else in the caches.
+                submit = (at, namespace._address, into, *commit.arguments(), token)
                 self._gather(ids, blocks_per_object, runs[::RUN_WORDS], stream)
-                result = by_address.maru_commit_submit(
-                    at, namespace._address, into, *commit.arguments(), token
-                )
+                result = by_address.maru_commit_submit(*submit)
                 if result < 0:
                     raise last_error(self._library, result)
             except BaseException:

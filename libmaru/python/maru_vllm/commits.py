@@ -17,7 +17,7 @@ import maru
 
 MAX_FLYING = 512
 MAX_STEPS = 8
-"""How long a result may wait for a step that stores: to look at it costs one that does not too much."""
+"""How long a result may wait: to look at it costs a step, and looking at several costs no more."""
 LATE_S = 1.0
 """How long after its deadline an operation may end, on a machine that is busy."""
 
@@ -38,12 +38,12 @@ class Commits:
         self.chunks = 0
         """On their way."""
 
-    def due(self, stores: bool) -> bool:
-        """Is it time to see what has landed, in a step that begins and that @stores?"""
+    def due(self) -> bool:
+        """Is it time to see what has landed, in a step that begins?"""
         if not self.chunks:
             return False
         self._steps += 1
-        return stores or self._steps >= MAX_STEPS
+        return self._steps >= MAX_STEPS
 
     def add(self, session: Any, digests: maru.Digests, operation: maru.Operation) -> None:
         self._flights.append(Flight(session, digests, operation))

@@ -89,6 +89,10 @@ class MaruConnector(KVConnectorBase_V1):
         if self._worker is not None and step is not None:
             self._worker.load(step)
 
+    def has_connector_metadata(self) -> bool:
+        """vLLM asks it in every layer, before the two below: no layer has anything to wait for."""
+        return False
+
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Loads have ended before the first layer."""
 

@@ -131,14 +131,6 @@ class Link(Generic[T]):
         except maru.MaruError:
             return None
 
-    def session(self) -> int:
-        """Of the client there is; 0: there is none."""
-        client = self._client
-        try:
-            return client.session() if client is not None else 0
-        except maru.MaruError:
-            return 0
-
     # ---- the thread ------------------------------------------------------------------------------
 
     def retry(self) -> None:

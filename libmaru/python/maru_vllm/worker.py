@@ -136,8 +136,11 @@ class WorkerSide:
         )
 
     def _session_id(self) -> int:
-        """As marud knows it now: a marud that lost its records gives another."""
-        return self.link.session() if self.link.current is not None else 0
+        """0: there is none. A client with a pool never gets another id: marud that has lost its records
+        fences it, and the link opens a new one.
+        """
+        current = self.link.current
+        return current.id if current is not None else 0
 
     # ---- one step ----------------------------------------------------------------------------------
 
@@ -147,7 +150,7 @@ class WorkerSide:
             self._digests.pop(number, None)
         for number, digests in step.digests.items():
             self._digests[number] = maru.Digests(digests)
-        if self._commits.due(bool(step.stores)):
+        if self._commits.due():
             self._guarded("commit", self._landed)
         if step.reset > self._reset:
             self._reset = step.reset
@@ -257,7 +260,10 @@ class WorkerSide:
             known = self._digests.get(job.request)
             if known is None:
                 return maru.Digests(), array("I")
-            return known[job.first : job.first + len(job.blocks) // self._per_chunk], job.blocks
+            count = len(job.blocks) // self._per_chunk
+            if count == len(known):
+                return known, job.blocks
+            return known[job.first : job.first + count], job.blocks
         found: Dict[bytes, array] = {}
         for job in jobs:
             digests = self._digests.get(job.request)

@@ -230,6 +230,23 @@ class Connection(VllmTest):
         engine.pool.reset()
         self.assertEqual(self.run_prompt(engine, list(range(100, 133))), 32)
 
+    def test_a_marud_that_has_lost_its_records_gets_a_new_session(self):
+        daemon = self.own_daemon()
+        engine = self.engine(settings(deadline_ms=300, socket=daemon.socket_path))
+        prompt = list(range(33))
+        self.run_prompt(engine, prompt)
+        scheduler, side = engine.scheduler._scheduler, engine.worker._worker
+        own = side.link.current.id
+        self.assertEqual((scheduler._worker, side.link.info().session), (own, own))
+        daemon.stop(signal.SIGKILL)
+        for record in (daemon.directory / "sessions").iterdir():
+            record.unlink()
+        daemon.start()
+        self.eventually(lambda: self.loads(engine, prompt), "nothing is stored and loaded again")
+        self.assertNotEqual(side.link.current.id, own)
+        self.assertEqual(side.link.info().session, side.link.current.id)
+        self.assertEqual(scheduler._worker, side.link.current.id)
+
     def test_nothing_is_asked_before_the_worker_is_known(self):
         engine = self.engine(start=False)
         engine.start()
