@@ -8,7 +8,6 @@ import errno
 import os
 import sys
 import weakref
-from array import array
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import _abi, _library
