@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,26 @@ KINDS = ("cold", "own", "external")
 def percentile(values, share):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+class Echo:
+    """Another process that only answers: what a round trip costs on this machine at a given moment."""
+
+    def __init__(self):
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            self._socket.close()
+            while packet := other.recv(4096):
+                other.send(packet)
+            os._exit(0)
+        other.close()
+
+    def round_trip(self):
+        """In ms."""
+        began = time.perf_counter()
+        self._socket.send(bytes(300))
+        self._socket.recv(4096)
+        return (time.perf_counter() - began) * 1e3
 
 
 class Meter:
@@ -87,6 +108,7 @@ class Meter:
 
 
 def measure(spec):
+    echo = Echo()  # before there are threads and much memory to copy
     import phase
     import torch
     from vllm import LLM, SamplingParams
@@ -142,6 +164,7 @@ def measure(spec):
         ids = phase.prompt(length, seed, 4096)
         ask(ids), ask(ids)
     rows = {"cold": [], "own": [], "external": [], "overhead": {}, "hooks": {}, "copy": [], "cached": []}
+    rows["echo"] = {}
     same = True
     for number in range(spec["prompts"]):
         ids = phase.prompt(length, spec["base"] + number, 4096)
@@ -149,6 +172,8 @@ def measure(spec):
         for kind in KINDS:
             if kind == "external":
                 assert llm.reset_prefix_cache()
+            # A request comes just after another has ended, with the caches as that has left them.
+            rows["echo"].setdefault(kind, []).append(echo.round_trip())
             took, tokens, cached, overhead, copy, hooks = ask(ids)
             rows[kind].append(took)
             rows["overhead"].setdefault(kind, []).append(overhead)
@@ -250,6 +275,8 @@ def main():
         for kind in KINDS:
             values = [v for rows in gathered["maru"] for v in rows["overhead"][kind]]
             result["maru"][f"{kind}_overhead_ms"] = round(percentile(values, 0.5), 3)
+            echoes = [v for rows in gathered["maru"] for v in rows["echo"][kind]]
+            result["maru"][f"{kind}_echo_ms"] = round(percentile(echoes, 0.5), 3)
             calls = [hooks for rows in gathered["maru"] for hooks in rows["hooks"][kind]]
             result["maru"][f"{kind}_hooks_ms"] = {
                 name: round(percentile([hooks.get(name, 0.0) for hooks in calls], 0.5), 3)
@@ -261,6 +288,10 @@ def main():
             "maru: own time of all hooks, copies left out: "
             + ", ".join(f"{kind} {result['maru'][kind + '_overhead_ms']} ms" for kind in KINDS)
             + f"; copy of an external hit {result['maru']['copy_ms']} ms"
+        )
+        print(
+            "a bare round trip to another process, just before each request: "
+            + ", ".join(f"{kind} {result['maru'][kind + '_echo_ms']} ms" for kind in KINDS)
         )
         if chosen.hooks:
             names = sorted({name for kind in KINDS for name in result["maru"][f"{kind}_hooks_ms"]})
