@@ -292,16 +292,20 @@ API int64_t maru_probe(maru_namespace *ns, const maru_digest *digests, size_t co
                        const struct maru_manifest *manifest, uint32_t flags, uint8_t *ret_bitmap) {
     int64_t prefix = 0;
     (void)manifest;
-    (void)flags;
     if (check(ns->client) < 0)
         return -EOWNERDEAD;
     pthread_mutex_lock(&lock);
-    memset(ret_bitmap, 0, (count + 7) / 8);
+    if (ret_bitmap != NULL)
+        memset(ret_bitmap, 0, (count + 7) / 8);
     for (size_t i = 0; i < count; i++) {
         struct maru_key key = key_of(&digests[i]);
-        if (find(ns, &key) == NULL)
+        if (find(ns, &key) == NULL) {
+            if ((flags & MARU_PREFIX_ONLY) != 0)
+                break;
             continue;
-        ret_bitmap[i / 8] |= (uint8_t)(1u << i % 8);
+        }
+        if (ret_bitmap != NULL)
+            ret_bitmap[i / 8] |= (uint8_t)(1u << i % 8);
         prefix += prefix == (int64_t)i;
     }
     pthread_mutex_unlock(&lock);

@@ -150,6 +150,21 @@ class AbiTest(unittest.TestCase):
             self.assertIs(function.restype, result, name)
             self.assertEqual(function.argtypes, arguments, name)
 
+    def test_the_untyped_probe_gets_what_the_header_says(self):
+        if not os.environ.get("MARU_LIBRARY"):
+            self.skipTest("MARU_LIBRARY is not set")
+        from maru import _library
+
+        library = _library.load()
+        probe = library.untyped_probe
+        self.assertIs(type(probe), library._FuncPtr)  # without the GIL
+        self.assertIs(probe.restype, ctypes.c_int64)
+        self.assertIsNone(probe.argtypes)
+        # Of other types than pointers are a size_t and a uint32_t, which Namespace.probe() makes itself.
+        pointers = type(ctypes.POINTER(ctypes.c_int))
+        others = [kind for kind in library.maru_probe.argtypes if not isinstance(kind, pointers)]
+        self.assertEqual(others, [ctypes.c_size_t, ctypes.c_uint32])
+
     def test_a_handle_of_another_kind_is_refused(self):
         if not os.environ.get("MARU_LIBRARY"):
             self.skipTest("MARU_LIBRARY is not set")

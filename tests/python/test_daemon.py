@@ -96,6 +96,10 @@ class DaemonTest(MaruTest):
         ns.store(pool, keys, [pattern(4096, n) for n in range(3)]).raise_failed()
         both = maru.Manifest(shard_count=2)
         self.assertEqual(list(ns.probe(digests, both).hits), [True, False])
+        for digest, hit in zip(digests, (True, False)):
+            self.assertEqual(ns.probe([digest]).prefix, 1)
+            answer = ns.probe([digest], both)
+            self.assertEqual((answer.prefix, list(answer.hits)), (hit, [hit]))
         with ns.acquire(digests, both) as leases:
             self.assertEqual(leases.chunks, 1)
             self.assertBytes(
@@ -173,6 +177,9 @@ class RestartTest(MaruTest):
         self.assertBytes([view], contents[:1])
         with self.assertRaises((maru.MaruNotConnected, maru.MaruTimeout)):
             ns.probe(digests)
+        with self.assertRaises((maru.MaruNotConnected, maru.MaruTimeout)):
+            ns.probe(digests[:1])
+        self.assertEqual(len(client._handle.uses), 0)
         self.daemon.start()
         info = self.wait_attached(client, 1)
         self.assertNotEqual(info.epoch, epoch)

@@ -2,7 +2,9 @@
 """Round trips: store, probe, load, reserve and commit, retire, with every kind of buffer."""
 
 import array
+import copy
 import errno
+import pickle
 import threading
 import unittest
 
@@ -183,6 +185,77 @@ class ObjectsTest(MaruTest):
         results = ns.retire(digests[:1] + self.digests(ns, 1, first=500))
         self.assertEqual((results.succeeded, list(results)), (1, [0, -errno.ENOENT]))
         self.assertEqual(list(ns.probe(digests).hits), [False, True])
+
+    def test_a_probe_of_one_chunk_is_told_like_any_other(self):
+        client, pool, ns, digests, contents = self.stored(count=1)
+        missing = self.digests(ns, 1, first=600)
+        for asked, hit in ((digests, True), (missing, False)):
+            for prefix_only in (False, True, "yes"):
+                with self.subTest(hit=hit, prefix_only=prefix_only):
+                    one = ns.probe(asked, prefix_only=prefix_only)
+                    two = ns.probe(asked + missing, prefix_only=prefix_only)
+                    self.assertEqual((one.prefix, list(one.hits)), (int(hit), [hit]))
+                    self.assertEqual((one.prefix, one.hits[0]), (two.prefix, two.hits[0]))
+                    for answer in (one, two):
+                        kinds = type(answer), type(answer.prefix), type(answer.hits)
+                        self.assertEqual(kinds, (maru.Probe, int, maru.Hits))
+                        self.assertIs(type(answer.hits.bitmap), bytes)
+                        self.assertEqual(answer.hits.bitmap, bytes([hit]))
+                        self.assertIs(answer.hits[0], hit)
+                        self.assertEqual(copy.deepcopy(answer), answer)
+                        self.assertEqual(pickle.loads(pickle.dumps(answer)), answer)
+            with client.queue() as queue:
+                operation = queue.probe(ns, asked)
+                queue.reap(timeout_ms=10000)
+                self.assertEqual(operation.result(), ns.probe(asked))
+            for form in (bytes(asked), bytearray(bytes(asked)), list(asked), asked.hex()):
+                self.assertEqual(ns.probe(form), ns.probe(asked))
+
+    def test_probes_of_every_small_size(self):
+        client, pool, ns = self.worker(length=4096)
+        digests = self.digests(ns, 18)
+        present = [index not in (3, 9) for index in range(18)]
+        stored = [digest for digest, there in zip(digests, present) if there]
+        ns.store(pool, stored, [bytes(4096)] * len(stored)).raise_failed()
+        for first in (0, 3):
+            for count in range(19 - first):
+                with self.subTest(first=first, count=count):
+                    expected = present[first : first + count]
+                    prefix = (expected + [False]).index(False)
+                    answer = ns.probe(digests[first : first + count])
+                    self.assertEqual((answer.prefix, list(answer.hits)), (prefix, expected))
+                    self.assertEqual(len(answer.hits.bitmap), (count + 7) // 8)
+                    answer = ns.probe(digests[first : first + count], prefix_only=True)
+                    expected = [True] * prefix + [False] * (count - prefix)
+                    self.assertEqual((answer.prefix, list(answer.hits)), (prefix, expected))
+
+    def test_the_answer_of_a_probe_cannot_be_changed(self):
+        client, pool, ns, digests, contents = self.stored(count=1)
+        for answer in (ns.probe(digests), ns.probe(digests + digests)):
+            with self.assertRaises(AttributeError):
+                answer.hits.bitmap = b"\0"
+            with self.assertRaises(AttributeError):
+                answer.hits.other = 1
+            with self.assertRaises(TypeError):
+                answer.hits[0] = False
+            with self.assertRaises(AttributeError):
+                answer.prefix = 0
+
+    def test_what_cannot_be_probed(self):
+        client, pool, ns, digests, contents = self.stored(count=1)
+        text = digests.hex()[0]
+        for wrong, error, words in (
+            (text, TypeError, "for one write"),
+            (bytes(31), ValueError, "multiple of 32"),
+            ([5], TypeError, "a digest is 32 bytes"),
+            (None, TypeError, "iterable"),
+        ):
+            with self.subTest(digests=wrong), self.assertRaisesRegex(error, words):
+                ns.probe(wrong)
+        with self.assertRaisesRegex(ValueError, "manifest.part_count"):
+            ns.probe(digests, maru.Manifest(part_count=0))
+        self.assertEqual(len(client._handle.uses), 0)
+        client.close()
 
     def test_counts_must_match(self):
         client, pool, ns = self.worker()

@@ -3,6 +3,7 @@
 
 import copy
 import ctypes
+import errno
 import gc
 import os
 import pickle
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 import unittest
+import unittest.mock
 import warnings
 from collections import deque
 
@@ -245,48 +247,97 @@ class CloseTest(MaruTest):
             self.assertEqual((len(handle.uses), len(handle.root.uses)), (0, 0))
             client.close()
 
-    def test_a_close_between_the_steps_of_a_call_keeps_it_out(self):
-        client = self.client()
-        handle = client.pool(1 << 20)._handle
+    def calls(self):
+        """Every way by which a call is announced: the handle that it uses, and the call."""
+        client, pool, ns, digests, contents = self.stored()
 
-        class Uses(deque):
-            def append(self, use):
-                handle.uses = deque()
-                self.closed = handle.begin_close()
-                handle.uses = self
-                super().append(use)
-
-        handle.uses = uses = Uses()
-        with self.assertRaisesRegex(maru.MaruClosed, "this pool is being closed"):
+        def enter(handle):
             with handle:
-                self.fail("a call runs on what is being closed")
-        self.assertTrue(uses.closed)
-        self.assertEqual((len(uses), len(handle.root.uses)), (0, 0))
-        handle.end_close(False)
-        handle.uses = deque()
+                pass
+
+        return [
+            (pool._handle, lambda: enter(pool._handle)),
+            (client._handle, lambda: enter(client._handle)),
+            (client._handle, lambda: ns.probe(digests)),
+            (client._handle, lambda: ns.probe(digests + digests)),
+        ]
+
+    def test_a_close_between_the_steps_of_a_call_keeps_it_out(self):
+        for handle, call in self.calls():
+
+            class Uses(deque):
+                def append(self, use):
+                    handle.uses = deque()
+                    self.closed = handle.begin_close()
+                    handle.uses = self
+                    super().append(use)
+
+            handle.uses = uses = Uses()
+            with self.assertRaisesRegex(maru.MaruClosed, f"this {handle.what} is being closed"):
+                call()
+            self.assertTrue(uses.closed)
+            self.assertEqual((len(uses), len(handle.root.uses)), (0, 0))
+            handle.end_close(False)
+            handle.uses = deque()
+            call()
 
     def test_a_call_between_the_steps_of_a_close_is_kept_out_or_seen(self):
-        client = self.client()
-        handle = client.pool(1 << 20)._handle
-        entered = []
+        for handle, call in self.calls():
+            entered = []
 
-        class Uses(deque):
-            def __len__(self):
-                found = super().__len__()
-                handle.uses = deque()
-                try:
-                    with handle:
+            class Uses(deque):
+                def __len__(self):
+                    found = super().__len__()
+                    handle.uses = deque()
+                    try:
+                        call()
                         entered.append(handle)
-                except maru.MaruClosed:
-                    pass
-                handle.uses = self
-                return found
+                    except maru.MaruClosed:
+                        pass
+                    handle.uses = self
+                    return found
 
-        handle.uses = Uses()
-        self.assertTrue(handle.begin_close())
-        self.assertEqual(entered, [])
-        handle.end_close(False)
-        handle.uses = deque()
+            handle.uses = Uses()
+            self.assertTrue(handle.begin_close())
+            self.assertEqual(entered, [])
+            handle.end_close(False)
+            handle.uses = deque()
+
+    def test_a_probe_is_a_call_until_it_has_returned(self):
+        client, pool, ns, digests, contents = self.stored()
+        library, seen = client._handle.library, []
+
+        def closed_meanwhile(*arguments):
+            with self.assertRaisesRegex(maru.MaruBusy, r"1 call\(s\)"):
+                client.close()
+            seen.append(len(arguments))
+            return 1
+
+        with unittest.mock.patch.object(library, "untyped_probe", closed_meanwhile):
+            ns.probe(digests)
+        self.assertEqual(seen, [6])
+        for end in (KeyboardInterrupt, ctypes.ArgumentError):
+            with unittest.mock.patch.object(library, "untyped_probe", side_effect=end):
+                with self.assertRaises(end):
+                    ns.probe(digests)
+        with unittest.mock.patch.object(library, "untyped_probe", return_value=-errno.EDQUOT):
+            with self.assertRaises(maru.MaruQuota):
+                ns.probe(digests)
+        self.assertEqual(len(client._handle.uses), 0)
+        client.close()
+        with self.assertRaisesRegex(maru.MaruClosed, "this client is closed"):
+            ns.probe(digests)
+
+    def test_every_call_gives_back_what_was_dropped(self):
+        for handle, call in self.calls():
+            root = handle.root
+            root.dead.append(0)  # a token of nothing
+            with unittest.mock.patch.object(type(root), "drain", side_effect=KeyboardInterrupt):
+                with self.assertRaises(KeyboardInterrupt):
+                    call()
+            self.assertEqual((len(handle.uses), len(root.uses)), (0, 0))
+            call()
+            self.assertEqual(len(root.dead), 0)
 
     def test_a_client_that_is_left_open_is_a_resource_warning(self):
         opened = maru.Client("left-open", socket_path=self.socket_path())

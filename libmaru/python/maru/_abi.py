@@ -320,6 +320,10 @@ def declare(library: ctypes.CDLL) -> None:
     ``library.by_address`` has them a second time, with ``c_void_p`` for every pointer: an address, or
     ``bytes`` that C only reads. ctypes makes an array type for every length it meets, and looks at every
     typed pointer for a long time.
+
+    ``library.untyped_probe`` is maru_probe() without argument types, for calls that are too short to
+    convert each argument again. Every argument must have its C type with it (``c_size_t.from_param(1)``,
+    ``byref()``) or be ``bytes`` or None: an int would be cut to 32 bits.
     """
     library.by_address = Functions()
     for name, (result, arguments) in FUNCTIONS.items():
@@ -330,3 +334,5 @@ def declare(library: ctypes.CDLL) -> None:
         again.restype = result
         again.argtypes = [c_void_p if isinstance(kind, _POINTERS) else kind for kind in arguments]
         setattr(library.by_address, name, again)
+    library.untyped_probe = library["maru_probe"]
+    library.untyped_probe.restype = FUNCTIONS["maru_probe"][0]

@@ -60,7 +60,7 @@ class Handle:
     """A pointer of the C library with the calls that use it now.
 
     ``with handle as pointer:`` brackets every call. @root is the client's handle, or None for the
-    client itself; entering a child enters the client.
+    client itself, which has steps of its own; entering a child enters the client, too.
     """
 
     __slots__ = ("what", "pid", "library", "root", "pointer", "uses", "open", "born", "closing", "lock")
@@ -107,12 +107,11 @@ class Handle:
         if root.open is not _process:
             root.uses.pop()
             self.refuse()
-        if self is not root:
-            self.uses.append(None)
-            if self.open is not _process:
-                self.uses.pop()
-                root.uses.pop()
-                self.refuse()
+        self.uses.append(None)
+        if self.open is not _process:
+            self.uses.pop()
+            root.uses.pop()
+            self.refuse()
         if root.dead:
             try:
                 root.drain()
@@ -122,10 +121,8 @@ class Handle:
         return self.pointer
 
     def __exit__(self, *exception: Any) -> None:
-        root = self.root
-        if self is not root:
-            self.uses.pop()
-        root.uses.pop()
+        self.uses.pop()
+        self.root.uses.pop()
 
     @property
     def closed(self) -> bool:
@@ -180,6 +177,30 @@ class ClientHandle(Handle):
         self.dead: Deque[int] = deque()
         self.queues: List[Any] = []  # those not closed, of async_queue
         self.sentinel: Callable[[], Any] = lambda: None  # dies when the client is dropped
+
+    def begin(self) -> Deque[None]:
+        """Enter, for a call that is so short that ``with`` would be felt. The caller pops one from what is
+        returned when its call is over, whatever comes of it.
+        """
+        uses = self.uses
+        uses.append(None)
+        if self.open is not _process:
+            uses.pop()
+            self.refuse()
+        if self.dead:
+            try:
+                self.drain()
+            except BaseException:
+                uses.pop()
+                raise
+        return uses
+
+    def __enter__(self) -> Any:
+        self.begin()
+        return self.pointer
+
+    def __exit__(self, *exception: Any) -> None:
+        self.uses.pop()
 
     def drain(self) -> None:
         """Give back what nobody refers to any more. The caller holds the client open."""

@@ -77,12 +77,16 @@ class Results(Sequence[int]):
 class Hits(Sequence[bool]):
     """Which chunks are readable: a read-only sequence of bool over the C bitmap."""
 
-    __slots__ = ("bitmap", "_count")
+    __slots__ = ("_bitmap", "_count")
 
     def __init__(self, bitmap: bytes, count: int) -> None:
-        self.bitmap = bitmap
-        """Bit i, least significant first, is chunk i."""
+        self._bitmap = bitmap
         self._count = count
+
+    @property
+    def bitmap(self) -> bytes:
+        """Bit i, least significant first, is chunk i."""
+        return self._bitmap
 
     @overload
     def __getitem__(self, index: int) -> bool: ...
@@ -97,7 +101,7 @@ class Hits(Sequence[bool]):
             index += self._count
         if not 0 <= index < self._count:
             raise IndexError(f"chunk {index} of {self._count}")
-        return bool(self.bitmap[index >> 3] >> (index & 7) & 1)
+        return bool(self._bitmap[index >> 3] >> (index & 7) & 1)
 
     def __len__(self) -> int:
         return self._count
@@ -124,9 +128,13 @@ def probed(prefix: int, bitmap: Any, count: int) -> Probe:
     """The answer of a probe of @count chunks, from what C wrote to @bitmap."""
     # By hand: a probe waits for marud a few microseconds only, and the constructors would be one of them.
     hits = object.__new__(Hits)
-    hits.bitmap = bytes(bitmap)
+    hits._bitmap = bytes(bitmap)
     hits._count = count
     return tuple.__new__(Probe, (prefix, hits))
+
+
+ONE_PROBED = Probe(0, Hits(b"\0", 1)), Probe(1, Hits(b"\1", 1))
+"""The only answers of a probe of one chunk, by its prefix. Nothing in them can be changed."""
 
 
 @functools.lru_cache(maxsize=64)
