@@ -56,6 +56,17 @@ TEST_F(ForgottenSegment, ThatCanNeverBeProvenIsRefusedForGood) {
     EXPECT_EQ(world.service->counters().reserved_bytes, 4 * kMiB);
 }
 
+// Its worker adds F_SEAL_SEAL after the first question: whoever asks next waits for this answer.
+TEST_F(ForgottenSegment, ThatIsFoundToBeUnprovableIsRefusedForGoodToWhoeverWaits) {
+    world.mapped.insert({pool, 0});
+    EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
+    world.refusing.insert({pool, 0});
+    const Answer answer = worker.call(wire::GrantSegmentRequest{pool, 0});
+    EXPECT_TRUE(answer.refused(wire::Status::Denied)) << answer.message;
+    EXPECT_NE(answer.message.find("F_SEAL_SEAL"), std::string::npos) << answer.message;
+    EXPECT_EQ(world.service->counters().reserved_bytes, 4 * kMiB);
+}
+
 TEST_F(ForgottenSegment, HoldsTheChargeOfItsClosedPoolUntilItsProof) {
     world.mapped.insert({pool, 0});
     EXPECT_EQ(worker.call(wire::AttachDoneRequest{}).status, wire::Status::Ok);
