@@ -100,6 +100,91 @@ TEST_F(SharedTest, WhatWasReadyInALostSegmentIsNotInTheOneThatTakesItsPlace) {
     world.check();
 }
 
+// Its pages may have been written to since: no later life of marud may take the record's word for it.
+TEST_F(SharedTest, WhatAWorkerDoesNotHaveWhenItComesBackIsNoHitAfterAnyRestart) {
+    world.restart(true);
+    attach(owner, 1, "owner", &ns);
+    wire::RepublishItem retired = told(ns, 1, 0);
+    retired.retiring = 1;
+    republish(owner, {retired, told(ns, 2, 0)});  // and the third one is not named
+    EXPECT_EQ(attach_done(owner).status, Status::Ok);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    const auto expect_the_second = [&] {
+        EXPECT_EQ(reader.probe(reader_ns, {1}), 0u);
+        EXPECT_EQ(reader.probe(reader_ns, {2}), 1u);
+        EXPECT_EQ(reader.probe(reader_ns, {3}), 0u);
+    };
+    expect_the_second();
+    world.kill(10);
+    world.pump();
+    for (int lives = 0; lives < 2; ++lives) {  // the second one reads what the first one began anew
+        SCOPED_TRACE(lives);
+        world.restart(true);
+        attach(reader, 2, "reader", &reader_ns);
+        EXPECT_EQ(attach_done(reader).status, Status::Ok);
+        expect_the_second();
+    }
+}
+
+// A reader holds up the answer, and marud dies meanwhile; then the owner, which has told nobody.
+TEST_F(SharedTest, WhatAForcedCloseRetiredIsNoHitAfterARestart) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    const uint64_t id = owner.send(wire::ClosePoolRequest{pool, wire::ClosePhase::Force});
+    world.pump();
+    EXPECT_FALSE(world.replied(owner.connection, id));
+    EXPECT_EQ(reader.probe(reader_ns, {1, 2, 3}), 0u);
+    world.restart(true);
+    world.kill(10);
+    world.pump();
+    attach(reader, 2, "reader", &reader_ns);
+    republish(reader, {told(reader_ns, 1, 1)});
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    for (const uint32_t key : {1, 2, 3})
+        EXPECT_EQ(reader.probe(reader_ns, {key}), 0u) << key;
+}
+
+// What is retired and still read is in a record that is begun anew no object: its pages are written
+// to once the reader has gone.
+TEST_F(SharedTest, ARecordThatIsBegunAnewHasNothingThatIsRetired) {
+    const auto lease = reader.acquire(reader_ns, {1}).at(0);
+    reader.call(wire::MapSegmentRequest{{lease.replica, lease.generation}});
+    EXPECT_EQ(owner.retire({lease.replica, lease.generation}), Status::Pending);
+    // And a namespace of which the new record has nothing yet is told with its next object.
+    const wire::Id empty_ns = owner.name("empty");
+    owner.describe(empty_ns);
+    EXPECT_EQ(owner.commit_one(empty_ns, 4, Client::item(pool, 4, 4, 4)).status, Status::Ok);
+    const wire::ReplicaName fourth{owner.acquire(empty_ns, {4}).at(0).replica, 4};
+    EXPECT_EQ(owner.release(fourth), Status::Ok);
+    EXPECT_EQ(owner.retire(fourth), Status::Ok);
+    world.objects = world.service->object_records();
+    EXPECT_EQ(owner.commit_one(empty_ns, 5, Client::item(pool, 5, 5, 5)).status, Status::Ok);
+    EXPECT_EQ(reader.release({lease.replica, lease.generation}), Status::Ok);
+    world.kill(10);
+    world.pump();
+    world.restart(true);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_EQ(reader.probe(reader_ns, {1}), 0u);
+    EXPECT_EQ(reader.probe(reader_ns, {2, 3}), 2u);
+    EXPECT_EQ(reader.probe(reader.name("empty"), {4}), 0u);
+    EXPECT_EQ(reader.probe(reader.name("empty"), {5}), 1u);
+}
+
+TEST_F(SharedTest, ARecordedRetirementIsOfOneGeneration) {
+    world.objects.push_back(RecordedRetirement{pool, 4096, 99});
+    world.objects.push_back(RecordedRetirement{pool, 2 * 4096, 2});
+    world.kill(10);
+    world.pump();
+    world.restart(true);
+    EXPECT_EQ(world.service->counters().replicas, 2u);
+    attach(reader, 2, "reader", &reader_ns);
+    EXPECT_EQ(attach_done(reader).status, Status::Ok);
+    EXPECT_EQ(reader.probe(reader_ns, {1}), 1u);
+    EXPECT_EQ(reader.probe(reader_ns, {2}), 0u);
+}
+
 // Who has no view reads nothing, and need not come back for others to reuse their pages.
 TEST_F(SharedTest, OnlyReadersOfTheSameUidAreWaitedFor) {
     Client other(world, world.peer(1001, 12)), other_reader(world, world.peer(1001, 13));
