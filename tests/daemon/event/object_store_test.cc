@@ -358,9 +358,26 @@ TEST_F(ObjectStoreTest, ItIsBegunAnewWhenMostOfItIsOvertaken) {
     }
     EXPECT_GE(appended, 4u << 20);  // not for a small one
     EXPECT_LT(appended, (4u << 20) + 2 * bytes);
+    // Once: not while it is done, and not in every turn when it has failed.
+    writer.begin_rewrite();
+    EXPECT_FALSE(writer.wants_begin());
+    {
+        FullDisk full(4096);
+        EXPECT_FALSE(writer.rewrite(many));
+        EXPECT_TRUE(writer.failed());
+        EXPECT_FALSE(writer.wants_begin());
+    }
     ASSERT_TRUE(writer.begin(many));
     EXPECT_FALSE(writer.wants_begin());
     EXPECT_EQ(loaded(), many.size());
+    // A long one may grow by twice its length.
+    many.resize(4 * many.size(), facts[1]);
+    ASSERT_TRUE(writer.begin(many));
+    ASSERT_TRUE(writer.append(many));
+    ASSERT_TRUE(writer.append(many));
+    EXPECT_FALSE(writer.wants_begin());
+    ASSERT_TRUE(writer.append(many));
+    EXPECT_TRUE(writer.wants_begin());
 }
 
 }  // namespace
