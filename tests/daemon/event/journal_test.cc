@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <climits>
+
 #include "tests/daemon/event/fake_manager.h"
 #include "tests/daemon/event/temp_dir.h"
 
@@ -17,7 +19,9 @@ struct Pipe {
     UniqueFd read_end, write_end;
     Pipe() {
         int fds[2];
-        EXPECT_EQ(::pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+        EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+        // The other end is as stderr mostly is: whoever only writes waits for its reader.
+        EXPECT_EQ(::fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
         read_end.reset(fds[0]);
         write_end.reset(fds[1]);
     }
@@ -48,6 +52,17 @@ TEST(Journal, AReaderThatStopsLosesLinesButNeverBlocksUs) {
     EXPECT_THAT(pipe.read(), HasSubstr("after ("));
     journal.log(3, "again");
     EXPECT_EQ(pipe.read(), "<3>again\n");
+}
+
+// So that a pipe that has any room takes it whole.
+TEST(Journal, NoLineIsLongerThanAPipeTakesAtOnce) {
+    Pipe pipe;
+    Journal journal(pipe.write_end.get(), Journal::Form::Prefixed, "");
+    journal.log(3, std::string(60'000, 'x'));
+    const std::string line = pipe.read();
+    EXPECT_EQ(line.substr(0, 5), "<3>xx");
+    EXPECT_EQ(line.back(), '\n');
+    EXPECT_LE(line.size(), size_t{PIPE_BUF});
 }
 
 TEST(Journal, NativeMessagesHaveFields) {

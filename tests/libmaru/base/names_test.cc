@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "libmaru/base/clock.h"
 #include "libmaru/base/nearest_name.h"
@@ -47,6 +49,25 @@ TEST(Clock, NeverGoesBack) {
     EXPECT_GT(a, 0);
     EXPECT_GE(monotonic_ns(), a);
     EXPECT_GE(boottime_ns(), b);
+}
+
+// Deadlines, sessions over a suspended machine, and processor time are three different clocks.
+TEST(Clock, EachIsTheKernelsOfItsName) {
+    const auto read = [](clockid_t clock) {
+        timespec now{};
+        EXPECT_EQ(::clock_gettime(clock, &now), 0);
+        return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    };
+    const std::pair<int64_t (*)(), clockid_t> clocks[] = {
+        {monotonic_ns, CLOCK_MONOTONIC},
+        {boottime_ns, CLOCK_BOOTTIME},
+        {thread_cpu_ns, CLOCK_THREAD_CPUTIME_ID},
+    };
+    for (const auto &[ours, clock] : clocks) {
+        const int64_t before = read(clock), now = ours(), after = read(clock);
+        EXPECT_LE(before, now) << clock;
+        EXPECT_LE(now, after) << clock;
+    }
 }
 
 TEST(SocketPath, WhatIsGivenThenTheEnvironmentThenTheUsualPlaces) {
