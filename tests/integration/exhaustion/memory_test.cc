@@ -296,6 +296,7 @@ TEST(Exhaustion, A33_WhatAClientCouldShrinkIsRefusedAndItsSegmentsCannotBe) {
         const auto *refused = std::get_if<wire::StatusOnly>(&reply->body);
         ASSERT_TRUE(refused);
         EXPECT_EQ(refused->status, wire::Status::InvalidArgument) << refused->message;
+        EXPECT_THAT(refused->message, HasSubstr("it lacks a seal"));
     }
     EXPECT_TRUE(marud.running());
     EXPECT_EQ(query_status(marud.socket()).host_reserved_bytes, 1 * kMiB) << "still charged";
