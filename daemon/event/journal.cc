@@ -46,18 +46,13 @@ std::string printable(std::string_view text) {
 
 }  // namespace
 
-Journal::Journal(int fd) : fd_(fd) {
+Journal::Journal(int fd, const std::string &native_address) : fd_(fd) {
     if (is_journal_stream(fd)) {
-        native_ = connect_datagram("/run/systemd/journal/socket");
+        native_ = connect_datagram(native_address);
         form_ = native_ ? Form::Native : Form::Prefixed;
     } else if (::isatty(fd)) {
         form_ = Form::Terminal;
     }
-}
-
-Journal::Journal(int fd, Form form, const std::string &native_address) : fd_(fd), form_(form) {
-    if (form == Form::Native)
-        native_ = connect_datagram(native_address);
 }
 
 void Journal::log(int priority, std::string_view message, std::initializer_list<LogField> fields) {

@@ -39,8 +39,7 @@ class Journal {
   public:
     enum class Form { Terminal, Prefixed, Native };
     // Looks at `fd` (stderr) and $JOURNAL_STREAM to choose.
-    explicit Journal(int fd = 2);
-    Journal(int fd, Form form, const std::string &native_address);
+    explicit Journal(int fd = 2, const std::string &native_address = "/run/systemd/journal/socket");
 
     void set_level(int priority) { level_ = priority; }
     // A priority of syslog(3): 3 err, 4 warning, 5 notice, 6 info, 7 debug.

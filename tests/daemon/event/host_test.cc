@@ -67,7 +67,7 @@ class Hosted : public testing::Test {
     TempDir dir_;
     std::string path_ = dir_ / "s";
     UniqueFd log_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
-    Journal journal_{log_.get(), Journal::Form::Prefixed, ""};
+    Journal journal_{log_.get()};
     Notifier nobody_;
     FdStore fdstore_{nobody_, false};
     EventLoop loop_;

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
+#include <string>
+#include <utility>
 
 #include "tests/daemon/event/fake_manager.h"
 #include "tests/daemon/event/temp_dir.h"
@@ -34,7 +37,7 @@ struct Pipe {
 
 TEST(Journal, LinesCarryTheirPriorityAndWhatIsAboveTheLevelIsNotWritten) {
     Pipe pipe;
-    Journal journal(pipe.write_end.get(), Journal::Form::Prefixed, "");
+    Journal journal(pipe.write_end.get());
     journal.set_level(5);
     journal.log(6, "not this");
     journal.log(3, "bad\nnews\x1b[31m", {{"MARU_UID", "7"}});
@@ -43,7 +46,7 @@ TEST(Journal, LinesCarryTheirPriorityAndWhatIsAboveTheLevelIsNotWritten) {
 
 TEST(Journal, AReaderThatStopsLosesLinesButNeverBlocksUs) {
     Pipe pipe;
-    Journal journal(pipe.write_end.get(), Journal::Form::Prefixed, "");
+    Journal journal(pipe.write_end.get());
     for (int i = 0; i < 1000; ++i)
         journal.log(3, std::string(1000, 'x'));
     std::string first = pipe.read();
@@ -57,7 +60,7 @@ TEST(Journal, AReaderThatStopsLosesLinesButNeverBlocksUs) {
 // So that a pipe that has any room takes it whole.
 TEST(Journal, NoLineIsLongerThanAPipeTakesAtOnce) {
     Pipe pipe;
-    Journal journal(pipe.write_end.get(), Journal::Form::Prefixed, "");
+    Journal journal(pipe.write_end.get());
     journal.log(3, std::string(60'000, 'x'));
     const std::string line = pipe.read();
     EXPECT_EQ(line.substr(0, 5), "<3>xx");
@@ -65,10 +68,29 @@ TEST(Journal, NoLineIsLongerThanAPipeTakesAtOnce) {
     EXPECT_LE(line.size(), size_t{PIPE_BUF});
 }
 
+// $JOURNAL_STREAM, as the service manager sets it for a stderr that is the journal's.
+class JournalStream {
+  public:
+    JournalStream(dev_t device, ino_t inode) {
+        ::setenv("JOURNAL_STREAM", (std::to_string(device) + ":" + std::to_string(inode)).c_str(),
+                 1);
+    }
+    explicit JournalStream(const struct stat &file) : JournalStream(file.st_dev, file.st_ino) {}
+    ~JournalStream() { ::unsetenv("JOURNAL_STREAM"); }
+};
+
+struct stat stat_of(const UniqueFd &fd) {
+    struct stat file = {};
+    EXPECT_EQ(::fstat(fd.get(), &file), 0);
+    return file;
+}
+
 TEST(Journal, NativeMessagesHaveFields) {
     TempDir dir;
     FakeManager journald(dir / "journal");
-    Journal journal(2, Journal::Form::Native, journald.path());
+    Pipe pipe;
+    JournalStream stream(stat_of(pipe.write_end));
+    Journal journal(pipe.write_end.get(), journald.path());
     journal.log(4, "two\nlines", {{"MARU_SESSION", "9"}, {"MESSAGE_ID", message_id::kSession}});
     auto message = journald.next(1000);
     ASSERT_TRUE(message);
@@ -78,11 +100,24 @@ TEST(Journal, NativeMessagesHaveFields) {
 }
 
 TEST(Journal, FormIsChosenByWhatStderrIs) {
+    TempDir dir;
+    FakeManager journald(dir / "journal");
     Pipe pipe;
-    EXPECT_EQ(Journal(pipe.write_end.get()).form(), Journal::Form::Prefixed);
-    ::setenv("JOURNAL_STREAM", "1:2", 1);  // of somebody else
-    EXPECT_EQ(Journal(pipe.write_end.get()).form(), Journal::Form::Prefixed);
-    ::unsetenv("JOURNAL_STREAM");
+    const int stderr_fd = pipe.write_end.get();
+    const struct stat file = stat_of(pipe.write_end);
+    EXPECT_EQ(Journal(stderr_fd, journald.path()).form(), Journal::Form::Prefixed);
+    {
+        JournalStream stream(file);
+        EXPECT_EQ(Journal(stderr_fd, journald.path()).form(), Journal::Form::Native);
+        // A journald that is not there takes no datagram; the pipe may lead somewhere.
+        EXPECT_EQ(Journal(stderr_fd, dir / "absent").form(), Journal::Form::Prefixed);
+    }
+    // Inherited from a parent whose stderr it was, and ours is another.
+    for (const auto &[device, inode] :
+         {std::pair(file.st_dev + 1, file.st_ino), std::pair(file.st_dev, file.st_ino + 1)}) {
+        JournalStream stream(device, inode);
+        EXPECT_EQ(Journal(stderr_fd, journald.path()).form(), Journal::Form::Prefixed);
+    }
 }
 
 }  // namespace
