@@ -1,132 +1,22 @@
-// The metrics of a real marud: what they say after a known workload, that a thousand sessions leave
-// no trace in them, and that nothing a scraper does to its connection is felt by anybody else.
+// The metrics of a real marud: what they say after a known workload, and that a thousand sessions leave
+// no trace in them.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <map>
 #include <set>
 
 #include "daemon/metrics/exposition.h"
 #include "libmaru/base/clock.h"
-#include "tests/integration/marud_fixture.h"
+#include "tests/integration/scrape.h"
 #include "tests/integration/wire_client.h"
 
 namespace maru::test {
 namespace {
 
 constexpr uint64_t kSegment = 1 << 20, kPage = 64 << 10;
-constexpr char kCpu[] = "[cpu]\nhost_bytes = \"64M\"\nsegment_bytes = \"1M\"\n";
-constexpr int kPatience = 30'000;  // of a loaded machine
-
-std::string metrics_socket(const Marud &marud) { return marud.directory() + "/metrics.sock"; }
-
-// One connection, spoken to byte by byte.
-class Http {
-  public:
-    explicit Http(const std::string &path) {
-        sockaddr_un name = {};
-        name.sun_family = AF_UNIX;
-        std::strncpy(name.sun_path, path.c_str(), sizeof name.sun_path - 1);
-        fd_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        connected_ = ::connect(fd_.get(), reinterpret_cast<sockaddr *>(&name), sizeof name) == 0;
-    }
-    explicit Http(uint16_t port, int receive_buffer = 0) {
-        sockaddr_in name = {};
-        name.sin_family = AF_INET;
-        name.sin_port = htons(port);
-        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        fd_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (receive_buffer)
-            ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-        connected_ = ::connect(fd_.get(), reinterpret_cast<sockaddr *>(&name), sizeof name) == 0;
-    }
-    bool connected() const { return connected_; }
-    int fd() const { return fd_.get(); }
-    bool say(std::string_view bytes) {
-        while (!bytes.empty()) {
-            ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-            if (sent <= 0)
-                return false;
-            bytes.remove_prefix(static_cast<size_t>(sent));
-        }
-        return true;
-    }
-    // Everything until marud closes; false: it does not in time.
-    bool hear(std::string *ret_text, int timeout_ms = kPatience) {
-        int64_t deadline = monotonic_ns() + int64_t{timeout_ms} * 1'000'000;
-        char block[4096];
-        for (;;) {
-            pollfd ready = {fd_.get(), POLLIN, 0};
-            int64_t left = (deadline - monotonic_ns()) / 1'000'000;
-            if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0)
-                return false;
-            ssize_t got = ::recv(fd_.get(), block, sizeof block, 0);
-            if (got <= 0)
-                return true;
-            ret_text->append(block, static_cast<size_t>(got));
-        }
-    }
-
-  private:
-    UniqueFd fd_;
-    bool connected_ = false;
-};
-
-constexpr char kGet[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
-
-// The body of one scrape.
-std::string scrape(const Marud &marud) {
-    Http http(metrics_socket(marud));
-    std::string answer;
-    if (!http.say(kGet) || !http.hear(&answer))
-        throw std::runtime_error("no answer from the metrics socket");
-    size_t end = answer.find("\r\n\r\n");
-    if (answer.compare(0, 17, "HTTP/1.1 200 OK\r\n") != 0 || end == answer.npos)
-        throw std::runtime_error("a strange answer: " + answer.substr(0, 200));
-    return answer.substr(end + 4);
-}
-
-using Numbers = std::map<std::string, double>;  // by name and labels
-
-// Reads strictly, and checks what every scrape must have.
-Numbers numbers(const std::string &text) {
-    auto read = metrics::read_exposition(text);
-    EXPECT_TRUE(read.ok()) << read.error().message;
-    Numbers out;
-    if (!read)
-        return out;
-    for (const metrics::ReadFamily &family : *read) {
-        EXPECT_FALSE(family.help.empty()) << family.name;
-        EXPECT_FALSE(family.samples.empty()) << family.name;
-        double last = 0;
-        for (const metrics::ReadSample &sample : family.samples) {
-            double value = std::stod(std::string(sample.value));
-            std::string name(sample.line.substr(0, sample.line.size() - sample.value.size() - 1));
-            EXPECT_TRUE(out.emplace(name, value).second) << name << " stands there twice";
-            if (family.type != "histogram")
-                continue;
-            bool bucket = name.find("_bucket{") != name.npos;
-            if (bucket) {
-                EXPECT_GE(value, last) << name << ": buckets are cumulative";
-                last = value;
-            } else if (name.find("_count") != name.npos) {
-                EXPECT_EQ(value, last) << name << ": the last bucket holds everything";
-                last = 0;
-            }
-        }
-    }
-    return out;
-}
-
-Numbers now(const Marud &marud) { return numbers(scrape(marud)); }
 
 void expect_counters_grow(const Numbers &before, const Numbers &after) {
     ASSERT_EQ(before.size(), after.size());
@@ -205,16 +95,6 @@ class Worker {
     wire::Token token_{};
     wire::Id pool_ = 0, namespace_ = 0;
 };
-
-// Until `name` has `value`; what it has at last.
-double settle(const Marud &marud, const std::string &name, double value) {
-    int64_t deadline = monotonic_ns() + int64_t{kPatience} * 1'000'000;
-    double last;
-    do
-        last = now(marud)[name];
-    while (last != value && monotonic_ns() < deadline);
-    return last;
-}
 
 TEST(Metrics, NumbersAreTrueAfterAKnownWorkload) {
     Marud marud({.config = kCpu});
@@ -404,202 +284,6 @@ TEST(Metrics, AThousandSessionsWithPoolsLeaveNoSeriesBehind) {
               before["process_open_fds"]);
     for (const char *name : {"secret-engine", "secret-namespace", "5a5a", "metrics-test"})
         EXPECT_EQ(last.find(name), last.npos) << name;
-}
-
-// ---- hostile scrapers
-// ----------------------------------------------------------------------------
-
-uint16_t free_port() {
-    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in name = {};
-    name.sin_family = AF_INET;
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof name;
-    ::bind(fd.get(), reinterpret_cast<sockaddr *>(&name), sizeof name);
-    ::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&name), &size);
-    return ntohs(name.sin_port);
-}
-
-class HostileScrapers : public testing::Test {
-  protected:
-    HostileScrapers()
-        : port_(free_port()),
-          marud_({.config = std::string(kCpu) +
-                            "[metrics]\ntcp = \"127.0.0.1:" + std::to_string(port_) + "\"\n"}) {
-        marud_.start();
-        fds_ = marud_.open_fds();
-    }
-    // Nobody waited for them, and nothing of them is left.
-    void TearDown() override {
-        EXPECT_TRUE(marud_.running()) << marud_.log();
-        int64_t deadline = monotonic_ns() + int64_t{kPatience} * 1'000'000;
-        while (marud_.open_fds() != fds_ && monotonic_ns() < deadline)
-            ::poll(nullptr, 0, 20);
-        EXPECT_EQ(marud_.open_fds(), fds_);
-        EXPECT_EQ(settle(marud_, "maru_scrape_connections", 1), 1);  // the question itself
-    }
-    // The longest of some round trips of another client, in ms.
-    int64_t longest_wait() {
-        WireClient client(marud_.socket());
-        EXPECT_TRUE(client.hello());
-        int64_t longest = 0;
-        for (int i = 0; i < 200; ++i) {
-            int64_t begun = monotonic_ns();
-            EXPECT_TRUE(client.ask<wire::StatusReply>(wire::StatusRequest{}));
-            longest = std::max(longest, monotonic_ns() - begun);
-        }
-        return longest / 1'000'000;
-    }
-
-    uint16_t port_;
-    Marud marud_;
-    size_t fds_ = 0;
-};
-
-TEST_F(HostileScrapers, AHundredThatSayNothingKeepNobodyOut) {
-    std::vector<std::unique_ptr<Http>> silent;
-    for (int i = 0; i < 100; ++i) {
-        silent.push_back(i % 2 ? std::make_unique<Http>(port_)
-                               : std::make_unique<Http>(metrics_socket(marud_)));
-        ASSERT_TRUE(silent.back()->connected());
-        silent.back()->say("GET /met");
-    }
-    Numbers during = now(marud_);
-    EXPECT_LE(during["maru_scrape_connections"], 16);
-    EXPECT_GE(during["maru_scrapes_total{socket=\"unix\",result=\"dropped\"}"] +
-                  during["maru_scrapes_total{socket=\"tcp\",result=\"dropped\"}"],
-              84);
-    EXPECT_LT(longest_wait(), 1000);
-    // The last ones are closed when their time is up.
-    for (auto &http : silent) {
-        std::string answer;
-        EXPECT_TRUE(http->hear(&answer));
-        EXPECT_EQ(answer, "");
-    }
-}
-
-TEST_F(HostileScrapers, OneByteAtATimeIsReadUntilItsTimeIsUp) {
-    Http patient(metrics_socket(marud_));
-    std::string answer;
-    for (char c : std::string_view(kGet))
-        ASSERT_TRUE(patient.say(std::string_view(&c, 1)));
-    ASSERT_TRUE(patient.hear(&answer));
-    EXPECT_EQ(answer.substr(0, 15), "HTTP/1.1 200 OK") << "slow is not wrong";
-
-    Http endless(port_);
-    ASSERT_TRUE(endless.say("GET /metrics HTTP/1.1\r\nHost: a\r\nX: "));
-    int64_t begun = monotonic_ns();
-    while (endless.say("x") && monotonic_ns() - begun < int64_t{kPatience} * 1'000'000)
-        ::poll(nullptr, 0, 50);
-    EXPECT_LT(monotonic_ns() - begun, int64_t{kPatience} * 1'000'000) << "it was let go on";
-}
-
-TEST_F(HostileScrapers, WhatIsTooLargeOrNoRequestIsAnsweredAndClosed) {
-    struct Case {
-        std::string bytes;
-        const char *answer;
-    };
-    const std::string host = " HTTP/1.1\r\nHost: a\r\n";
-    for (const Case &one :
-         {Case{"GET /metrics" + host + "X: " + std::string(9000, 'x') + "\r\n\r\n", "HTTP/1.1 431"},
-          Case{"GET /" + std::string(100'000, 'y'), "HTTP/1.1 431"},
-          Case{std::string("\x16\x03\x01\x00\xa5\x01", 6), "HTTP/1.1 400"},
-          Case{std::string(4096, '\0'), "HTTP/1.1 400"},
-          Case{"POST /metrics" + host + "\r\n", "HTTP/1.1 405"},
-          Case{"GET /../../etc/passwd" + host + "\r\n", "HTTP/1.1 404"},
-          Case{"GET /metrics" + host + "Content-Length: 99999999999\r\n\r\n", "HTTP/1.1 400"},
-          Case{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505"}}) {
-        Http http(metrics_socket(marud_));
-        http.say(one.bytes);
-        std::string answer;
-        EXPECT_TRUE(http.hear(&answer));
-        EXPECT_EQ(answer.substr(0, 12), one.answer) << one.bytes.substr(0, 40);
-    }
-    EXPECT_EQ(now(marud_)["maru_scrapes_total{socket=\"unix\",result=\"refused\"}"], 8);
-}
-
-TEST_F(HostileScrapers, WhoNeverReadsIsClosedAndDelaysNobody) {
-    std::vector<std::unique_ptr<Http>> deaf;
-    for (int i = 0; i < 12; ++i) {
-        // The smallest buffer there is: the answer does not fit in it.
-        deaf.push_back(std::make_unique<Http>(port_, 1));
-        ASSERT_TRUE(deaf.back()->say(kGet));
-    }
-    EXPECT_LT(longest_wait(), 1000);
-    EXPECT_NO_THROW(now(marud_));
-    // Gone on marud's side while they still hold their ends.
-    EXPECT_EQ(settle(marud_, "maru_scrape_connections", 1), 1);
-}
-
-TEST_F(HostileScrapers, DescriptorsThatComeWithARequestAreClosed) {
-    for (int i = 0; i < 20; ++i) {
-        Http http(metrics_socket(marud_));
-        std::vector<int> fds(100, 0);
-        alignas(cmsghdr) char control[CMSG_SPACE(100 * sizeof(int))] = {};
-        iovec part = {const_cast<char *>("GET "), 4};
-        msghdr message = {};
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(100 * sizeof(int));
-        std::memcpy(CMSG_DATA(c), fds.data(), 100 * sizeof(int));
-        if (::sendmsg(http.fd(), &message, MSG_NOSIGNAL) < 0)
-            continue;  // a kernel that refuses them for us
-        std::string answer;
-        EXPECT_TRUE(http.hear(&answer));
-        EXPECT_EQ(answer, "");
-    }
-}
-
-TEST_F(HostileScrapers, ManyAtOnceGetOneTextAndLeaveTheLoopToOthers) {
-    for (int round = 0; round < 20; ++round) {
-        std::vector<std::unique_ptr<Http>> many;
-        for (int i = 0; i < 10; ++i) {
-            many.push_back(std::make_unique<Http>(metrics_socket(marud_)));
-            many.back()->say(kGet);
-        }
-        if (round == 10) {
-            EXPECT_LT(longest_wait(), 1000);
-        }
-        for (auto &http : many) {
-            std::string answer;
-            EXPECT_TRUE(http->hear(&answer));
-            EXPECT_EQ(answer.substr(0, 15), "HTTP/1.1 200 OK");
-        }
-    }
-}
-
-TEST(MetricsSockets, OffMeansNoneAndAPathIsTaken) {
-    Marud off({.config = std::string(kCpu) + "[metrics]\nsocket = \"off\"\n"});
-    off.start();
-    EXPECT_FALSE(Http(metrics_socket(off)).connected());
-    Marud elsewhere;
-    elsewhere.set_config("[metrics]\nsocket = \"" + elsewhere.directory() + "/m\"\n");
-    elsewhere.start();
-    EXPECT_TRUE(Http(elsewhere.directory() + "/m").connected());
-    EXPECT_FALSE(Http(metrics_socket(elsewhere)).connected());
-}
-
-TEST(MetricsSockets, APlaceThatIsTakenIsSaidAndMarudServes) {
-    Marud marud({.config = kCpu});
-    std::ofstream(metrics_socket(marud)) << "a file of somebody else\n";
-    marud.start();
-    EXPECT_NE(marud.log().find("metrics are not served there"), std::string::npos) << marud.log();
-    EXPECT_NE(marud.log().find("not a socket"), std::string::npos) << marud.log();
-    WireClient client(marud.socket());
-    EXPECT_TRUE(client.hello());
-}
-
-TEST(MetricsSockets, AnAddressThatOthersReachIsRefusedAtTheStart) {
-    Marud marud({.config = "[metrics]\ntcp = \"0.0.0.0:9469\"\n"});
-    marud.spawn();
-    EXPECT_EQ(marud.wait_exit(kPatience), 2);
-    EXPECT_NE(marud.log().find("can be reached from other hosts"), std::string::npos)
-        << marud.log();
 }
 
 }  // namespace
