@@ -15,7 +15,7 @@ namespace maru::copy {
 // Below kSmallBytes libc's own dispatch is best and not worth a measurement.
 inline constexpr size_t kSmallBytes = 4 * 1024;
 inline constexpr size_t kSizeClasses = 3;
-inline constexpr size_t kClassEnds[kSizeClasses - 1] = {64 * 1024, 512 * 1024};  // inclusive
+inline constexpr size_t kClassEnds[kSizeClasses - 1] = {32 * 1024, 512 * 1024};  // inclusive
 
 constexpr size_t size_class(size_t size) {
     size_t index = 0;

@@ -85,7 +85,7 @@ bool parse_row(std::string_view &text, std::string_view head,
 }
 
 std::string header(std::string_view boot, std::string_view cpu) {
-    std::string text = "maru copy kernels 2\nboot ";
+    std::string text = "maru copy kernels 3\nboot ";
     text.append(boot).append("\ncpu ").append(cpu).append("\n");
     return text;
 }

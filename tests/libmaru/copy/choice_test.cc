@@ -46,8 +46,8 @@ Choice odd_choice() {
 
 TEST(Choice, SizeClassesAreAsDocumented) {
     EXPECT_EQ(size_class(4096), 0u);
-    EXPECT_EQ(size_class(64 * 1024), 0u);
-    EXPECT_EQ(size_class(64 * 1024 + 1), 1u);
+    EXPECT_EQ(size_class(32 * 1024), 0u);
+    EXPECT_EQ(size_class(32 * 1024 + 1), 1u);
     EXPECT_EQ(size_class(512 * 1024), 1u);
     EXPECT_EQ(size_class(512 * 1024 + 1), 2u);
     EXPECT_EQ(size_class(SIZE_MAX), 2u);
@@ -111,7 +111,7 @@ TEST(ChoiceCache, BadFileIsMadeAgain) {
     for (const std::string &bad : {std::string("rubbish"), std::string(), std::string(5000, 'x')}) {
         std::ofstream(folder.file(), std::ios::trunc) << bad;
         expect_complete(load_or_calibrate(folder.path));
-        EXPECT_TRUE(folder.text().starts_with("maru copy kernels 2\n"));
+        EXPECT_TRUE(folder.text().starts_with("maru copy kernels 3\n"));
     }
     // No temporary files are left.
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 1);
