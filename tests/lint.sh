@@ -57,7 +57,30 @@ if command -v mandoc >/dev/null; then
     done
 fi
 
-# 7. Static analysis.
+# 7. A type has one definition. Two of one name in one program are merged by the linker, or by its
+# optimizer when it sees both, which is a crash that no compiler warns of.
+python3 - <<'P' || complain "types with two definitions"
+import re, subprocess
+
+kind = r"(?:struct|class|enum class|union)(?: alignas\(\d+\))?"
+defined, failed = {}, False
+files = ["git", "ls-files", "daemon/*.h", "daemon/*.cc", "libmaru/*.h", "libmaru/*.cc"]
+for path in subprocess.check_output(files, text=True).split():
+    inside = []  # the namespaces around this line; one without a name is a file's own
+    for line in open(path, encoding="utf-8"):
+        if opened := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
+            inside.append(opened[1])
+        elif re.match(r"\}  // namespace", line):
+            inside.pop()
+        elif "" not in inside and (made := re.match(kind + r" (\w+)(?: final)?(?: : [^;()]*)? \{", line)):
+            name = "::".join(inside + [made[1]])
+            if defined.setdefault(name, path) != path:
+                print(f"lint: {name} is one thing in {defined[name]} and another in {path}")
+                failed = True
+raise SystemExit(failed)
+P
+
+# 8. Static analysis.
 if [ "${MARU_TEST_ALL:-0}" -eq 1 ] && command -v clang-tidy >/dev/null && [ -f "$build/compile_commands.json" ]; then
     git ls-files 'daemon/*.cc' 'libmaru/*.cc' | xargs -P 2 -n 4 clang-tidy -p "$build" --quiet 2>/dev/null || complain "clang-tidy"
 fi

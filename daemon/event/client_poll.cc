@@ -31,15 +31,15 @@ Result<void> ClientPoll::start() {
     return {};
 }
 
-bool ClientPoll::add(int socket, uint32_t events, Connection &client, Rank rank) {
+bool ClientPoll::add(int socket, uint32_t events, ClientSocket &client, Rank rank) {
     return control(epoll(rank), EPOLL_CTL_ADD, socket, events, &client);
 }
 
-void ClientPoll::change(int socket, uint32_t events, Connection &client, Rank rank) {
+void ClientPoll::change(int socket, uint32_t events, ClientSocket &client, Rank rank) {
     control(epoll(rank), EPOLL_CTL_MOD, socket, events, &client);
 }
 
-bool ClientPoll::move(int socket, uint32_t events, Connection &client, Rank to) {
+bool ClientPoll::move(int socket, uint32_t events, ClientSocket &client, Rank to) {
     const Rank from = to == Rank::Late ? Rank::Common : Rank::Late;
     if (!add(socket, events, client, to))
         return false;
@@ -47,7 +47,7 @@ bool ClientPoll::move(int socket, uint32_t events, Connection &client, Rank to) 
     return true;
 }
 
-void ClientPoll::remove(int socket, const Connection &client, Rank rank) {
+void ClientPoll::remove(int socket, const ClientSocket &client, Rank rank) {
     control(epoll(rank), EPOLL_CTL_DEL, socket, 0, nullptr);
     for (int i = begin_; i < end_; ++i)
         if (batch_[static_cast<size_t>(i)].client == &client)
@@ -109,7 +109,7 @@ Result<int> ClientPoll::wait(Rank rank, int timeout_ms) {
         if (event.data.ptr == &others_tag)
             others_ready_ = true;
         else if (event.data.ptr != &late_tag)
-            batch_[static_cast<size_t>(end_++)] = {static_cast<Connection *>(event.data.ptr),
+            batch_[static_cast<size_t>(end_++)] = {static_cast<ClientSocket *>(event.data.ptr),
                                                    event.events};
     }
     return std::max(n, 0);

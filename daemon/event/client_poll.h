@@ -20,7 +20,7 @@
 
 namespace maru {
 
-struct Connection;
+struct ClientSocket;
 
 class ClientPoll {
   public:
@@ -30,18 +30,18 @@ class ClientPoll {
     Result<void> start();
 
     // `events`: EPOLLIN, EPOLLOUT. False: no memory, and nothing has changed.
-    bool add(int socket, uint32_t events, Connection &client, Rank rank);
-    void change(int socket, uint32_t events, Connection &client, Rank rank);
+    bool add(int socket, uint32_t events, ClientSocket &client, Rank rank);
+    void change(int socket, uint32_t events, ClientSocket &client, Rank rank);
     // From the other rank.
-    bool move(int socket, uint32_t events, Connection &client, Rank to);
+    bool move(int socket, uint32_t events, ClientSocket &client, Rank to);
     // It is not reported any more, even if it was ready already.
-    void remove(int socket, const Connection &client, Rank rank);
+    void remove(int socket, const ClientSocket &client, Rank rank);
     void touched() { touched_ = true; }
 
     enum class Found : uint8_t { Nothing, Client, Others };
     struct Next {
         Found found = Found::Nothing;
-        Connection *client = nullptr;
+        ClientSocket *client = nullptr;
         uint32_t events = 0;
     };
     // Who is next; who was ready already comes before anybody is asked for. -1: waits as long as it
@@ -52,7 +52,7 @@ class ClientPoll {
 
   private:
     struct Ready {
-        Connection *client = nullptr;
+        ClientSocket *client = nullptr;
         uint32_t events = 0;
     };
     static constexpr int kBatch = 16;

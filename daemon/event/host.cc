@@ -157,7 +157,7 @@ void Host::end_turn() {
 void Host::set_timers() {
     TimeNs deadline = std::min(service_->next_deadline(), shutdown_deadline_);
     for (ConnectionId id : closing_)
-        if (const Connection *client = find(id))
+        if (const ClientSocket *client = find(id))
             deadline = std::min(deadline, client->close_deadline);
     if (deadline != timer_at_) {
         timer_at_ = deadline;
@@ -182,7 +182,7 @@ int Host::on_timer(sd_event_source *, uint64_t, void *userdata) {
     Turn turn(self);
     self.timer_at_ = INT64_MAX - 1;  // it has fired: set_timers() must arm it again
     for (ConnectionId id : self.closing_)
-        if (Connection *client = self.find(id); client && client->close_deadline <= self.now_)
+        if (ClientSocket *client = self.find(id); client && client->close_deadline <= self.now_)
             self.kill(*client, metrics::Closed::Service);
     self.service_->tick(self.now_);
     return 0;
@@ -216,11 +216,11 @@ int Host::on_retry(sd_event_source *, uint64_t, void *userdata) {
     std::vector<ConnectionId> again;
     again.swap(self.retries_);
     for (ConnectionId id : again) {
-        Connection *client = self.find(id);
+        ClientSocket *client = self.find(id);
         if (!client)
             continue;
         client->retry = false;
-        if (client->stage == Connection::Stage::Dead)
+        if (client->stage == ClientSocket::Stage::Dead)
             continue;
         if (!client->queue.empty())
             self.after_send(*client, client->queue.flush(client->socket.get(), self.spent_));
@@ -230,7 +230,7 @@ int Host::on_retry(sd_event_source *, uint64_t, void *userdata) {
     return 0;
 }
 
-void Host::want_retry(Connection &client) {
+void Host::want_retry(ClientSocket &client) {
     if (client.retry)
         return;
     client.retry = true;

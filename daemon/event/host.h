@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/event/connection.h"
+#include "daemon/event/client_socket.h"
 #include "daemon/event/fdstore.h"
 #include "daemon/event/journal.h"
 #include "daemon/event/object_store.h"
@@ -157,29 +157,29 @@ class Host final : public Effects, private SegmentFacts {
 
     // host_connection.cc
     void say_why(int socket, std::string_view why);
-    void serve_client(Connection &client, uint32_t events);
-    bool bind_peer(Connection &client, UniqueFd pidfd);
-    void client_ready(Connection &client, uint32_t events);
+    void serve_client(ClientSocket &client, uint32_t events);
+    bool bind_peer(ClientSocket &client, UniqueFd pidfd);
+    void client_ready(ClientSocket &client, uint32_t events);
     // `packet`: what the socket gave when it was asked. How many were handled.
-    int read_packets(Connection &client, Result<wire::Packet> packet);
-    metrics::RequestClass handle_packet(Connection &client, wire::Packet &packet);
-    bool paused(const Connection &client) const;  // it has too much to read
-    void count_queue(Connection &client);         // after each change of it
-    bool check_sender(Connection &client, const wire::Packet &packet);
-    void handle_request(Connection &client, const wire::Request &request, wire::Packet &packet);
-    void send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+    int read_packets(ClientSocket &client, Result<wire::Packet> packet);
+    metrics::RequestClass handle_packet(ClientSocket &client, wire::Packet &packet);
+    bool paused(const ClientSocket &client) const;  // it has too much to read
+    void count_queue(ClientSocket &client);         // after each change of it
+    bool check_sender(ClientSocket &client, const wire::Packet &packet);
+    void handle_request(ClientSocket &client, const wire::Request &request, wire::Packet &packet);
+    void send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
               uint64_t reply_id);
-    void after_send(Connection &client, SendOutcome outcome);
-    void begin_close(Connection &client, metrics::Closed reason, std::string_view why);
+    void after_send(ClientSocket &client, SendOutcome outcome);
+    void begin_close(ClientSocket &client, metrics::Closed reason, std::string_view why);
     // No more sending: dead at the end of the turn.
-    void kill(Connection &client, metrics::Closed reason);
+    void kill(ClientSocket &client, metrics::Closed reason);
     void bury(ConnectionId id);  // end of turn
-    void update_interest(Connection &client);
-    void want_retry(Connection &client);
+    void update_interest(ClientSocket &client);
+    void want_retry(ClientSocket &client);
     void arm_retry();
     void close_fds(uint32_t uid, std::vector<UniqueFd> &fds);
-    void log_client(const Connection &client, int priority, std::string_view message);
-    Connection *find(ConnectionId id);
+    void log_client(const ClientSocket &client, int priority, std::string_view message);
+    ClientSocket *find(ConnectionId id);
     uint32_t segment_uid(SegmentRef segment) const;
 
     sd_event *loop_;
@@ -202,7 +202,7 @@ class Host final : public Effects, private SegmentFacts {
     wire::Encoder encoder_;
     std::vector<std::byte> frame_;  // one for all: a packet is handled before the next is read
 
-    std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::unordered_map<ConnectionId, std::unique_ptr<ClientSocket>> connections_;
     std::unordered_map<uint32_t, Share> shares_;
     TimeNs loop_cpu_ = 0;       // processor time of this thread, as it was last asked for
     bool charge_anew_ = false;  // what was done since is no client's
@@ -212,8 +212,8 @@ class Host final : public Effects, private SegmentFacts {
     std::vector<ConnectionId> retries_;
     bool retry_on_ = false;
     std::vector<ConnectionId> active_;                     // for spin()
-    std::vector<Connection *> polled_;                     // those of them that it may read from
-    Connection *asking_ = nullptr;                         // whose packet is being handled
+    std::vector<ClientSocket *> polled_;                   // those of them that it may read from
+    ClientSocket *asking_ = nullptr;                       // whose packet is being handled
     uint32_t acting_uid_ = 0;                              // whose request Service is handling
     std::unordered_map<wire::Id, uint32_t> session_uids_;  // for the journal
     std::unordered_map<wire::Id, SessionRecord> unsaved_;  // the store would not have: tried again

@@ -14,7 +14,7 @@
 
 namespace maru {
 
-Connection *Host::find(ConnectionId id) {
+ClientSocket *Host::find(ConnectionId id) {
     if (asking_ && asking_->id == id)
         return asking_;
     auto found = connections_.find(id);
@@ -37,7 +37,7 @@ void Host::say_why(int socket, std::string_view why) {
 
 void Host::accept_client(UniqueFd socket) {
     Turn turn(*this);
-    auto client = std::make_unique<Connection>();
+    auto client = std::make_unique<ClientSocket>();
     client->host = this;
     client->id = next_connection_++;
     auto peer = peer_credentials(socket.get());
@@ -73,7 +73,7 @@ void Host::accept_client(UniqueFd socket) {
         return turn_away(metrics::Refused::Other, "no memory");
     client->interest = EPOLLIN;
     client->last_packet = now_;
-    Connection &added = *client;
+    ClientSocket &added = *client;
     ++shares_[uid].connections;
     ++tally_.connections_opened;
     connections_.emplace(added.id, std::move(client));
@@ -83,7 +83,7 @@ void Host::accept_client(UniqueFd socket) {
     if (pidfd) {
         bind_peer(added, std::move(*pidfd));
     } else if (pidfd.error().code == ENOPROTOOPT && added.peer.pid != 0) {
-        added.stage = Connection::Stage::AwaitCredentials;
+        added.stage = ClientSocket::Stage::AwaitCredentials;
         added.by_credentials = true;
     } else if (pidfd.error().code == ENOPROTOOPT) {
         const char *why =
@@ -98,13 +98,13 @@ void Host::accept_client(UniqueFd socket) {
 }
 
 // Tells Service of the client. False: it is being closed instead.
-bool Host::bind_peer(Connection &client, UniqueFd pidfd) {
+bool Host::bind_peer(ClientSocket &client, UniqueFd pidfd) {
     ProcessFacts facts = read_process(client.peer.pid, pidfd.get());
     ProcessWatch::Process &process =
         processes_.add(std::move(pidfd), client.peer.pid, facts.start_time);
     ++process.connections;
     client.process = process.id;
-    client.stage = Connection::Stage::Open;
+    client.stage = ClientSocket::Stage::Open;
     client.told_service = true;
     Peer peer;
     peer.uid = client.peer.uid;
@@ -118,16 +118,16 @@ bool Host::bind_peer(Connection &client, UniqueFd pidfd) {
     service_->connection_opened(client.id, peer, client.by_credentials ? random_nonce() : 0, now_);
     if (process.ended)  // it will not be reported a second time
         service_->process_exited(process.id, now_);
-    return client.stage == Connection::Stage::Open;
+    return client.stage == ClientSocket::Stage::Open;
 }
 
 // On kernels without SO_PEERPIDFD: each packet says who sent it, and it must always be the same
 // living process; the nonce of hello makes it answer once more after its pidfd was opened.
-bool Host::check_sender(Connection &client, const wire::Packet &packet) {
+bool Host::check_sender(ClientSocket &client, const wire::Packet &packet) {
     if (!client.by_credentials)
         return true;
     auto sender = static_cast<uint32_t>(std::max<pid_t>(packet.sender_pid, 0));
-    if (client.stage == Connection::Stage::AwaitCredentials) {
+    if (client.stage == ClientSocket::Stage::AwaitCredentials) {
         client.peer.pid = sender;
         auto pidfd = open_pidfd(sender);
         if (!pidfd) {
@@ -148,7 +148,7 @@ bool Host::check_sender(Connection &client, const wire::Packet &packet) {
 
 // ---- reading -----------------------------------------------------------------------------------
 
-void Host::serve_client(Connection &client, uint32_t events) {
+void Host::serve_client(ClientSocket &client, uint32_t events) {
     const uint32_t uid = client.peer.uid;
     {
         Turn turn(*this);
@@ -157,16 +157,16 @@ void Host::serve_client(Connection &client, uint32_t events) {
     charge_share(uid);  // with its burial, if that was its last turn
 }
 
-void Host::client_ready(Connection &client, uint32_t events) {
-    if (client.stage == Connection::Stage::Dead)
+void Host::client_ready(ClientSocket &client, uint32_t events) {
+    if (client.stage == ClientSocket::Stage::Dead)
         return;
     if ((events & EPOLLOUT) && !client.queue.empty())
         after_send(client, client.queue.flush(client.socket.get(), spent_));
-    if (client.stage == Connection::Stage::Dead)
+    if (client.stage == ClientSocket::Stage::Dead)
         return;
     // What the peer sent before it went is still read, in order, until the end of the stream.
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        if (client.stage == Connection::Stage::Closing) {
+        if (client.stage == ClientSocket::Stage::Closing) {
             if (events & (EPOLLHUP | EPOLLERR))
                 kill(client, client.end);
         } else if (Share *share = over_share(client.peer.uid); share && !share->late) {
@@ -175,11 +175,11 @@ void Host::client_ready(Connection &client, uint32_t events) {
             read_packets(client, wire::receive_packet(client.socket.get(), frame_));
         }
     }
-    if (client.stage != Connection::Stage::Dead)
+    if (client.stage != ClientSocket::Stage::Dead)
         update_interest(client);
 }
 
-bool Host::paused(const Connection &client) const {
+bool Host::paused(const ClientSocket &client) const {
     if (client.queue.empty())
         return false;
     if (client.queue.bytes() > kPauseBytes)
@@ -188,7 +188,7 @@ bool Host::paused(const Connection &client) const {
     return share != shares_.end() && share->second.queued > kUidQueueBytes;
 }
 
-void Host::count_queue(Connection &client) {
+void Host::count_queue(ClientSocket &client) {
     if (client.queue.bytes() == client.counted)
         return;
     auto share = shares_.find(client.peer.uid);
@@ -197,7 +197,7 @@ void Host::count_queue(Connection &client) {
     client.counted = client.queue.bytes();
 }
 
-int Host::read_packets(Connection &client, Result<wire::Packet> packet) {
+int Host::read_packets(ClientSocket &client, Result<wire::Packet> packet) {
     int handled = 0;
     // What reading it took is the first packet's; what follows begins where the one before has ended.
     const TimeNs begin = clock_;
@@ -220,7 +220,7 @@ int Host::read_packets(Connection &client, Result<wire::Packet> packet) {
         tally_.handling[static_cast<size_t>(kind)].observe(clock_ - begun);
         if (!packet->fds.empty())
             close_fds(client.peer.uid, packet->fds);  // what was not adopted
-        if (!looks || handled >= kPacketsPerTurn || client.stage > Connection::Stage::Open ||
+        if (!looks || handled >= kPacketsPerTurn || client.stage > ClientSocket::Stage::Open ||
             clock_ - begin > kReadTime || paused(client) || !reaper_.room(client.peer.uid))
             break;
         packet = wire::receive_packet(client.socket.get(), frame_);
@@ -242,7 +242,7 @@ int Host::read_packets(Connection &client, Result<wire::Packet> packet) {
 }
 
 // Answers, or closes the client; says what kind of request it was.
-metrics::RequestClass Host::handle_packet(Connection &client, wire::Packet &packet) {
+metrics::RequestClass Host::handle_packet(ClientSocket &client, wire::Packet &packet) {
     constexpr auto kNone = metrics::RequestClass::Session;
     if (!check_sender(client, packet))
         return kNone;
@@ -279,7 +279,8 @@ metrics::RequestClass Host::handle_packet(Connection &client, wire::Packet &pack
     return kind;
 }
 
-void Host::handle_request(Connection &client, const wire::Request &request, wire::Packet &packet) {
+void Host::handle_request(ClientSocket &client, const wire::Request &request,
+                          wire::Packet &packet) {
     std::vector<AttachedDescriptor> found;
     // Anywhere else descriptors are refused unseen.
     bool looked_at = std::holds_alternative<wire::AttachPoolRequest>(request.body);
@@ -303,8 +304,8 @@ void Host::handle_request(Connection &client, const wire::Request &request, wire
 // ---- writing -----------------------------------------------------------------------------------
 
 void Host::reply(ConnectionId to, const wire::Reply &reply, std::span<const SegmentRef> segments) {
-    Connection *client = find(to);
-    if (!client || client->stage == Connection::Stage::Dead)
+    ClientSocket *client = find(to);
+    if (!client || client->stage == ClientSocket::Stage::Dead)
         return;
     if (client->in_flight > 0)
         --client->in_flight;
@@ -346,8 +347,8 @@ void Host::reply(ConnectionId to, const wire::Reply &reply, std::span<const Segm
 }
 
 void Host::event(ConnectionId to, const wire::Event &event) {
-    Connection *client = find(to);
-    if (!client || client->stage == Connection::Stage::Dead)
+    ClientSocket *client = find(to);
+    if (!client || client->stage == ClientSocket::Stage::Dead)
         return;
     if (auto frame = encoder_.event(event))
         send(*client, *frame, {}, 0);
@@ -355,13 +356,13 @@ void Host::event(ConnectionId to, const wire::Event &event) {
         log_client(*client, 3, "event not sent: " + describe(frame.error()));
 }
 
-void Host::send(Connection &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+void Host::send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
                 uint64_t reply_id) {
     after_send(client,
                client.queue.send(client.socket.get(), frame, std::move(fds), reply_id, spent_));
 }
 
-void Host::after_send(Connection &client, SendOutcome outcome) {
+void Host::after_send(ClientSocket &client, SendOutcome outcome) {
     count_queue(client);
     // What was sent left duplicates of its descriptors.
     close_fds(client.peer.uid, spent_);
@@ -388,14 +389,14 @@ void Host::after_send(Connection &client, SendOutcome outcome) {
         log_client(client, 4, "client closed: it asks and does not read its replies");
         return kill(client, metrics::Closed::NotReading);
     }
-    if (client.queue.empty() && client.stage == Connection::Stage::Closing)
+    if (client.queue.empty() && client.stage == ClientSocket::Stage::Closing)
         return kill(client, client.end);
     update_interest(client);
 }
 
-void Host::update_interest(Connection &client) {
+void Host::update_interest(ClientSocket &client) {
     uint32_t interest = 0;
-    if (client.stage <= Connection::Stage::Open && !paused(client)) {
+    if (client.stage <= ClientSocket::Stage::Open && !paused(client)) {
         if (!reaper_.room(client.peer.uid))
             want_retry(client);  // nobody tells when there is room again
         else if (!client.retry)
@@ -403,7 +404,7 @@ void Host::update_interest(Connection &client) {
     }
     if (!client.queue.empty() && !client.retry)
         interest |= EPOLLOUT;
-    if (interest == client.interest || client.stage == Connection::Stage::Dead)
+    if (interest == client.interest || client.stage == ClientSocket::Stage::Dead)
         return;
     client.interest = interest;
     poll_.change(client.socket.get(), interest, client, client.rank);
@@ -412,16 +413,16 @@ void Host::update_interest(Connection &client) {
 // ---- the end -----------------------------------------------------------------------------------
 
 void Host::close_connection(ConnectionId connection, std::string_view why) {
-    if (Connection *client = find(connection))
+    if (ClientSocket *client = find(connection))
         begin_close(*client, metrics::Closed::Service, why);
 }
 
-void Host::begin_close(Connection &client, metrics::Closed reason, std::string_view why) {
-    if (client.stage >= Connection::Stage::Closing)
+void Host::begin_close(ClientSocket &client, metrics::Closed reason, std::string_view why) {
+    if (client.stage >= ClientSocket::Stage::Closing)
         return;
     if (!why.empty())
         log_client(client, 5, "client closed: " + std::string(why));
-    client.stage = Connection::Stage::Closing;
+    client.stage = ClientSocket::Stage::Closing;
     client.end = reason;
     client.close_deadline = now_ + kCloseGrace;
     if (client.queue.empty())
@@ -430,14 +431,14 @@ void Host::begin_close(Connection &client, metrics::Closed reason, std::string_v
     update_interest(client);
 }
 
-void Host::kill(Connection &client, metrics::Closed reason) {
-    if (client.stage == Connection::Stage::Dead)
+void Host::kill(ClientSocket &client, metrics::Closed reason) {
+    if (client.stage == ClientSocket::Stage::Dead)
         return;
     // What began its end counts, not how the end went.
-    if (client.stage == Connection::Stage::Closing)
+    if (client.stage == ClientSocket::Stage::Closing)
         reason = client.end;
     ++tally_.connections_closed[static_cast<size_t>(reason)];
-    client.stage = Connection::Stage::Dead;
+    client.stage = ClientSocket::Stage::Dead;
     dying_.push_back(client.id);
 }
 
@@ -445,7 +446,7 @@ void Host::bury(ConnectionId id) {
     auto found = connections_.find(id);
     if (found == connections_.end())
         return;
-    std::unique_ptr<Connection> client = std::move(found->second);
+    std::unique_ptr<ClientSocket> client = std::move(found->second);
     connections_.erase(found);
     uint32_t uid = client->peer.uid;
     client->queue.clear(spent_);
@@ -466,7 +467,7 @@ void Host::bury(ConnectionId id) {
         service_->connection_closed(id, now_);
 }
 
-void Host::log_client(const Connection &client, int priority, std::string_view message) {
+void Host::log_client(const ClientSocket &client, int priority, std::string_view message) {
     log_tokens_ = std::min(
         kLogBurst, log_tokens_ + static_cast<double>(now_ - log_refilled_) * kLogPerSecond / 1e9);
     log_refilled_ = now_;

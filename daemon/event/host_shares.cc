@@ -110,7 +110,7 @@ void Host::spin() {
     // Nothing came: wait for it asleep next time, and try for less long; something came: it pays.
     spin_ns_ = found ? std::min(full, spin_ns_ * 2) : std::max(full / 8, spin_ns_ / 2);
     std::erase_if(active_, [&](ConnectionId id) {
-        Connection *client = find(id);
+        ClientSocket *client = find(id);
         return !client || now - client->last_packet > 4 * full;
     });
 }
@@ -119,12 +119,12 @@ void Host::spin() {
 void Host::poll_active(bool &ret_found) {
     if (polled_.empty())
         for (ConnectionId id : active_) {
-            Connection *client = find(id);
-            if (client && client->stage == Connection::Stage::Open && client->queue.empty() &&
+            ClientSocket *client = find(id);
+            if (client && client->stage == ClientSocket::Stage::Open && client->queue.empty() &&
                 !over_share(client->peer.uid))
                 polled_.push_back(client);
         }
-    for (Connection *client : polled_) {
+    for (ClientSocket *client : polled_) {
         auto packet = wire::receive_packet(client->socket.get(), frame_);
         if (!packet && packet.error().code == EAGAIN)
             continue;

@@ -2,7 +2,7 @@
 //
 // The binding is to the process that called connect(). On Linux 6.5 and newer its pidfd comes with
 // the socket (SO_PEERPIDFD). Older kernels give only a number, which may already name another
-// process: there the first packet's SCM_CREDENTIALS and a nonce prove it (see connection.h).
+// process: there the first packet's SCM_CREDENTIALS and a nonce prove it (see client_socket.h).
 #pragma once
 
 #include <sys/types.h>

@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "daemon/event/connection.h"
+#include "daemon/event/client_socket.h"
 
 namespace maru {
 namespace {
@@ -28,10 +28,10 @@ class Polled : public testing::Test {
     }
 
     // A client whose other end is `ends_[place]`.
-    Connection &add(Rank rank = Rank::Common) {
+    ClientSocket &add(Rank rank = Rank::Common) {
         int pair[2];
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-        auto client = std::make_unique<Connection>();
+        auto client = std::make_unique<ClientSocket>();
         client->id = clients_.size() + 1;
         client->socket.reset(pair[0]);
         client->rank = rank;
@@ -40,10 +40,10 @@ class Polled : public testing::Test {
         clients_.push_back(std::move(client));
         return *clients_.back();
     }
-    void says(const Connection &client) {
+    void says(const ClientSocket &client) {
         ASSERT_EQ(::send(ends_[client.id - 1].get(), "x", 1, 0), 1);
     }
-    void hears(const Connection &client) {
+    void hears(const ClientSocket &client) {
         char c;
         ASSERT_EQ(::recv(client.socket.get(), &c, 1, 0), 1);
     }
@@ -66,7 +66,7 @@ class Polled : public testing::Test {
 
     EventLoop loop_;
     std::unique_ptr<ClientPoll> poll_;
-    std::vector<std::unique_ptr<Connection>> clients_;
+    std::vector<std::unique_ptr<ClientSocket>> clients_;
     std::vector<UniqueFd> ends_;
     int fired_ = 0;
 };
@@ -80,7 +80,7 @@ TEST_F(Polled, NobodyIsReady) {
 TEST_F(Polled, WhoIsReadyComesOnceBeforeAnybodyComesTwice) {
     for (int i = 0; i < 40; ++i)
         says(add());
-    std::map<Connection *, int> turns;
+    std::map<ClientSocket *, int> turns;
     for (size_t i = 0; i < 3 * clients_.size(); ++i) {
         const auto found = next();
         ASSERT_EQ(found.found, Found::Client);
@@ -90,19 +90,19 @@ TEST_F(Polled, WhoIsReadyComesOnceBeforeAnybodyComesTwice) {
 }
 
 TEST_F(Polled, OneThatIsRemovedIsNotReportedThoughItWasReady) {
-    Connection &first = add(), &second = add();
+    ClientSocket &first = add(), &second = add();
     says(first);
     says(second);
     const auto found = next();
     ASSERT_EQ(found.found, Found::Client);
-    Connection &other = found.client == &first ? second : first;
+    ClientSocket &other = found.client == &first ? second : first;
     poll_->remove(other.socket.get(), other, Rank::Common);
     hears(*found.client);
     EXPECT_EQ(next().found, Found::Nothing);
 }
 
 TEST_F(Polled, LateOnesComeWhenNobodyElseIsReady) {
-    Connection &late = add(Rank::Late), &common = add();
+    ClientSocket &late = add(Rank::Late), &common = add();
     says(late);
     says(common);
     for (int i = 0; i < 5; ++i)
@@ -114,7 +114,7 @@ TEST_F(Polled, LateOnesComeWhenNobodyElseIsReady) {
 }
 
 TEST_F(Polled, LateOnesTakeTurnsToo) {
-    std::map<Connection *, int> turns;
+    std::map<ClientSocket *, int> turns;
     for (int i = 0; i < 3; ++i)
         says(add(Rank::Late));
     for (int i = 0; i < 9; ++i)
@@ -124,18 +124,18 @@ TEST_F(Polled, LateOnesTakeTurnsToo) {
 }
 
 TEST_F(Polled, ALateOneWakesTheSleeper) {
-    Connection &late = add(Rank::Late);
+    ClientSocket &late = add(Rank::Late);
     says(late);
     EXPECT_EQ(next(-1).client, &late);
 }
 
 TEST_F(Polled, WhoMovesIsReportedAtItsNewPlaceOnly) {
-    Connection &first = add(), &second = add();
+    ClientSocket &first = add(), &second = add();
     says(first);
     says(second);
     const auto found = next();
     ASSERT_EQ(found.found, Found::Client);
-    Connection &moved = found.client == &first ? second : first;
+    ClientSocket &moved = found.client == &first ? second : first;
     ASSERT_TRUE(poll_->move(moved.socket.get(), EPOLLIN, moved, Rank::Late));
     EXPECT_EQ(next().client, found.client) << "the moved one comes after everybody else";
     hears(*found.client);
@@ -147,7 +147,7 @@ TEST_F(Polled, WhoMovesIsReportedAtItsNewPlaceOnly) {
 }
 
 TEST_F(Polled, WhatIsWatchedForCanChange) {
-    Connection &client = add();
+    ClientSocket &client = add();
     says(client);
     poll_->change(client.socket.get(), EPOLLOUT, client, Rank::Common);
     EXPECT_EQ(next().events, uint32_t{EPOLLOUT});
@@ -167,7 +167,7 @@ TEST_F(Polled, BusyClientsDoNotKeepATimerFromItsTurn) {
 }
 
 TEST_F(Polled, BusySourcesDoNotKeepAClientFromItsTurn) {
-    Connection &client = add();
+    ClientSocket &client = add();
     says(client);
     sd_event_source *source = nullptr;
     ASSERT_GE(sd_event_add_defer(
@@ -198,7 +198,7 @@ TEST_F(Polled, ATimerThatIsSetWhileItSleepsIsSeenOnceItIsTold) {
 }
 
 TEST_F(Polled, AnExitFromAClientsTurnIsSeenOnceItIsTold) {
-    Connection &client = add();
+    ClientSocket &client = add();
     says(client);
     ASSERT_EQ(next().client, &client);
     ASSERT_GE(sd_event_exit(loop_.get(), 3), 0);

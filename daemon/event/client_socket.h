@@ -1,4 +1,4 @@
-// Connection: one client's socket as the loop keeps it.
+// ClientSocket: one client's socket as the loop keeps it.
 //
 // Stages: on kernels without SO_PEERPIDFD a connection waits for its first packet's credentials
 // before Service hears of it; it is open until either side ends it; while it closes nothing more is
@@ -17,7 +17,7 @@ namespace maru {
 
 class Host;
 
-struct Connection {
+struct ClientSocket {
     enum class Stage : uint8_t { AwaitCredentials, Open, Closing, Dead };
 
     Host *host = nullptr;
