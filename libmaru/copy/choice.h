@@ -32,9 +32,8 @@ struct Choice {
 // One kernel for everything.
 Choice uniform_choice(const Kernel &kernel);
 
-// Measures, in some 50 milliseconds. A store is timed with source and target out of the caches; a load
-// with the source out of them, together with the reader's first pass over the target, which is out of
-// them too where it is larger than what a core keeps from one load to the next.
+// Measures, in some 50 milliseconds, with source and target out of the caches; a load together with the
+// reader's first pass over the target.
 Choice calibrate();
 
 // The text of a cached choice, and its strict inverse: another boot or processor, an unknown or

@@ -102,22 +102,12 @@ class Handle:
         raise MaruClosed(errno.EBADF, f"this {busy.what} is being closed")
 
     def __enter__(self) -> Any:
-        root = self.root
-        root.uses.append(None)
-        if root.open is not _process:
-            root.uses.pop()
-            self.refuse()
+        calls = self.root.begin()
         self.uses.append(None)
         if self.open is not _process:
             self.uses.pop()
-            root.uses.pop()
+            calls.pop()
             self.refuse()
-        if root.dead:
-            try:
-                root.drain()
-            except BaseException:
-                self.__exit__()
-                raise
         return self.pointer
 
     def __exit__(self, *exception: Any) -> None:

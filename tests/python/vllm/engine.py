@@ -439,10 +439,10 @@ class Engine:
         self.at("before_load")
         if output.has_sync_kv_loads:
             worker.start_load_kv(None, **self.load_arguments)
-        for name in LAYERS:
+        for name in LAYERS if worker.has_connector_metadata() else ():
             worker.wait_for_layer_load(name)
         samples = {request_id: self.forward(*row) for request_id, *row in output.rows}
-        for name in LAYERS:
+        for name in LAYERS if worker.has_connector_metadata() else ():
             worker.save_kv_layer(name, self.tensors[name], None)
         if not output.has_sync_kv_loads:
             worker.start_load_kv(None, **self.load_arguments)

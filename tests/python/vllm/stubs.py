@@ -60,6 +60,9 @@ class KVConnectorBase_V1(ABC):
     def clear_connector_metadata(self):
         self._connector_metadata = None
 
+    def has_connector_metadata(self):
+        return self._connector_metadata is not None
+
     def register_kv_caches(self, kv_caches): ...
 
     def handle_preemptions(self, kv_connector_metadata): ...

@@ -31,6 +31,15 @@ class Versions(VllmTest):
                 engine.saves_when_idle = saves
                 self.store_and_load(engine)
 
+    def test_no_layer_has_anything_to_wait_for(self):
+        engine = self.engine()
+        with mock.patch.object(type(engine.worker), "wait_for_layer_load") as waited, (
+            mock.patch.object(type(engine.worker), "save_kv_layer")
+        ) as saved:
+            self.store_and_load(engine)
+        waited.assert_not_called()
+        saved.assert_not_called()
+
     def test_a_load_may_be_started_with_more_arguments(self):
         """The second model runner says which step it is, and each version says more of it."""
         engine = self.engine()
