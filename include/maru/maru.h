@@ -72,6 +72,7 @@
 #define MARU_MARU_H
 
 #include <maru/async.h>
+#include <maru/blocks.h>
 #include <maru/client.h>
 #include <maru/cuda.h>
 #include <maru/error.h>

@@ -4,9 +4,7 @@
 #include "libmaru/capi/objects.h"
 
 namespace maru::capi {
-namespace {
 
-// Checks that the queue and the namespace are of one client, and that the queue has room.
 int admit(maru_queue *queue, maru_namespace *ns) {
     if (&session_of(queue) != &session_of(ns))
         return fail(EINVAL, "queue and ns: belong to different clients");
@@ -16,6 +14,8 @@ int admit(maru_queue *queue, maru_namespace *ns) {
                                 " operations that are not reaped: reap first");
     return 0;
 }
+
+namespace {
 
 // Under the lock: admits, prepares and submits one op.
 template <typename Prepare>

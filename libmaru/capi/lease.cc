@@ -20,6 +20,8 @@ const LeaseSlot *live(const maru_lease *lease) {
     return slot && slot->session->fork_mark == client::ForkGuard::mark() ? slot : nullptr;
 }
 
+}  // namespace
+
 int release(maru_lease *const *leases, size_t count) {
     int result = 0;
     for (size_t i = 0; i < count;) {
@@ -50,6 +52,8 @@ int release(maru_lease *const *leases, size_t count) {
     }
     return result;
 }
+
+namespace {
 
 int64_t load(maru_namespace *ns, const maru_digest *digests, size_t count,
              const wire::Manifest &manifest, uint32_t flags, void *const *buffers, uint64_t length,

@@ -20,4 +20,10 @@ std::span<const pool::PageRun> runs_of(const maru_reservation *reservations, siz
 client::CommitOp *prepare_commit(maru_namespace *ns, maru_pool *pool, const wire::Key *keys,
                                  std::span<const pool::PageRun> runs, int *ret_results);
 
+// Ends leases; NULL entries are skipped. -ENOENT for those that were released before.
+int release(maru_lease *const *leases, size_t count);
+// Do the queue and the namespace belong to one client, and has the queue room? Then it is taken: what is
+// not submitted is withdrawn. Under the session's lock.
+int admit(maru_queue *queue, maru_namespace *ns);
+
 }  // namespace maru::capi

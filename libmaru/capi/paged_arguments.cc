@@ -32,9 +32,9 @@ int check_blocks(const maru_paged_memory &memory, const uint32_t *blocks, size_t
 
 }  // namespace
 
-int read_paged(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
-               const void *const *objects, size_t count, bool may_be_left_out,
-               copy::PagedMemory &memory, copy::Transfer &transfer) {
+int read_blocks(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
+                size_t count, bool may_be_left_out, copy::PagedMemory &memory,
+                copy::Transfer &transfer) {
     maru_paged_memory in{};
     if (int bad = read_options(from, "memory", offsetof(maru_paged_memory, block_stride), in))
         return bad;
@@ -67,20 +67,26 @@ int read_paged(const maru_paged_memory *from, const uint32_t *blocks, size_t blo
         return fail(EINVAL, "blocks_per_object: must be at least 1");
     if (int bad = check_array(blocks, count, "blocks"))
         return bad;
+    if (int bad = check_blocks(in, blocks, count * blocks_per_object, may_be_left_out))
+        return bad;
+    memory = {{in.layers, in.layer_count}, in.block_bytes, in.block_stride};
+    transfer = {blocks,    blocks_per_object, nullptr, count, (in.flags & MARU_CHECKSUM) != 0,
+                in.threads};
+    return 0;
+}
+
+int read_paged(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
+               const void *const *objects, size_t count, bool may_be_left_out,
+               copy::PagedMemory &memory, copy::Transfer &transfer) {
+    if (int bad =
+            read_blocks(from, blocks, blocks_per_object, count, may_be_left_out, memory, transfer))
+        return bad;
     if (int bad = check_array(objects, count, "objects"))
         return bad;
     for (size_t i = 0; i < count; ++i)
         if (!objects[i])
             return fail(EINVAL, "objects[" + std::to_string(i) + "]: must not be NULL");
-    if (int bad = check_blocks(in, blocks, count * blocks_per_object, may_be_left_out))
-        return bad;
-    memory = {{in.layers, in.layer_count}, in.block_bytes, in.block_stride};
-    transfer = {blocks,
-                blocks_per_object,
-                const_cast<void *const *>(objects),
-                count,
-                (in.flags & MARU_CHECKSUM) != 0,
-                in.threads};
+    transfer.objects = const_cast<void *const *>(objects);
     return 0;
 }
 

@@ -9,7 +9,11 @@
 
 namespace maru::capi {
 
-// 0 and everything filled in, or the errno.
+// 0 and everything filled in but the objects, or the errno.
+int read_blocks(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
+                size_t count, bool may_be_left_out, copy::PagedMemory &memory,
+                copy::Transfer &transfer);
+// The same with the objects' addresses.
 int read_paged(const maru_paged_memory *from, const uint32_t *blocks, size_t blocks_per_object,
                const void *const *objects, size_t count, bool may_be_left_out,
                copy::PagedMemory &memory, copy::Transfer &transfer);

@@ -180,6 +180,59 @@ static void there_and_back(int registered, uint32_t flags) {
     assert_int_equal(asked("fake_cuda_registered_bytes"), 0);
 }
 
+/* The same in one call each: the stream has passed when they return. */
+static void blocks_come_back_in_one_call_each(void) {
+    struct worker worker;
+    const struct maru_paged_memory memory = paged(MARU_CHECKSUM);
+    const struct maru_key keys[2] = {key_of(1), key_of(2)};
+    const maru_digest digests[3] = {digest_of(1), digest_of(2), digest_of(3)};
+    const uint32_t from[4] = {5, 1, 2, 3}, to[6] = {MARU_NO_BLOCK, 7, 0, 4, 6, 5};
+    const uint64_t bytes = OBJECT_BYTES + MARU_CHECKSUM_BYTES;
+    uint64_t stored;
+    maru_reservation run;
+    int result, results[3] = {1, 1, 1};
+    int64_t loaded;
+    need_stand_in();
+    open_worker_for(&worker, bytes);
+    assert_int_equal(maru_cuda_register(worker.pool, 0, 0, 0, 0), 1 << 20);
+    mark_blocks();
+    assert_int_equal(maru_store_blocks(worker.ns, worker.pool, keys, 1, &memory, from, 2, 0, stream,
+                                       results, NULL),
+                     0);
+    assert_int_equal(maru_reserve(worker.pool, bytes, 1, &run), 0);
+    assert_int_equal(maru_gather(&memory, from + 2, 2, &run.data, 1), 0);
+    ((unsigned char *)run.data)[17] ^= 1;
+    assert_int_equal(maru_commit(worker.ns, worker.pool, &keys[1], &run, 1, results), 0);
+    memset(gpu_memory, 0xee, sizeof gpu_memory);
+    assert_int_equal(
+        maru_load_blocks(worker.ns, digests, 3, &memory, to, 2, 0, stream, results, NULL), 1);
+    assert_int_equal(results[0], 0);
+    assert_int_equal(results[1], -EBADMSG);
+    assert_int_equal(results[2], -ENOENT);
+    assert_int_equal(gpu_memory[0][7 * kBlockBytes], 1);
+    assert_int_equal(gpu_memory[1][8 * kBlockBytes - 1], 16 + 1);
+    assert_int_equal(gpu_memory[0][0], 0xee);
+    assert_int_equal(client_info_of(worker.client).leases, 0);
+    stored = info_of(worker.pool).allocated_bytes;
+    /* neither a GPU that fails nor one that is not there keeps anything */
+    setenv("MARU_TEST_CUDA_FAILED", "719", 1);
+    result = maru_store_blocks(worker.ns, worker.pool, keys, 1, &memory, from, 2, 0, stream,
+                               results, NULL);
+    loaded = maru_load_blocks(worker.ns, digests, 1, &memory, to, 2, 0, stream, results, NULL);
+    unsetenv("MARU_TEST_CUDA_FAILED");
+    assert_int_equal(result, -EIO);
+    assert_int_equal(loaded, -EIO);
+    assert_message("wait for the stream");
+    assert_int_equal(client_info_of(worker.client).leases, 0);
+    assert_int_equal(info_of(worker.pool).allocated_bytes, stored);
+    assert_int_equal(maru_store_blocks(worker.ns, worker.pool, keys, 1, &memory, from, 2, 1, stream,
+                                       results, NULL),
+                     -ENODEV);
+    assert_message("device 1");
+    assert_int_equal(info_of(worker.pool).allocated_bytes, stored);
+    close_worker(&worker);
+}
+
 static void blocks_come_back_by_kernels(void) { there_and_back(1, 0); }
 static void blocks_come_back_through_memory_that_is_not_registered(void) { there_and_back(0, 0); }
 static void blocks_come_back_with_checksums(void) { there_and_back(1, MARU_CHECKSUM); }
@@ -237,6 +290,7 @@ static const struct capi_test tests[] = {
     {"BlocksComeBackThroughMemoryThatIsNotRegistered",
      blocks_come_back_through_memory_that_is_not_registered, NULL},
     {"BlocksComeBackWithChecksums", blocks_come_back_with_checksums, NULL},
+    {"BlocksComeBackInOneCallEach", blocks_come_back_in_one_call_each, NULL},
     {"ACpuReadsWhatAGpuWrote", a_cpu_reads_what_a_gpu_wrote, NULL},
     {"RegisteredIsWhatIsPopulatedAndCounted", registered_is_what_is_populated_and_counted, NULL},
     {"AForkedChildUsesNoGpu", a_forked_child_uses_no_gpu, NULL},

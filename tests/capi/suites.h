@@ -1,6 +1,7 @@
 // The tables of tests, one a file. No include guard: read twice.
 SUITE(arguments)
 SUITE(async)
+SUITE(blocks)
 SUITE(cuda)
 SUITE(fork)
 SUITE(key)

@@ -16,9 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <maru/maru.h>
+#include "fake_libmaru.h"
 
-#define API __attribute__((visibility("default")))
 enum { OBJECTS = 4096, LEASES = 4096, DONE = 256 };
 
 struct object {
@@ -37,11 +36,6 @@ struct maru_namespace {
     maru_client *client;
     char text[256];
 };
-struct maru_pool {
-    maru_client *client;
-    unsigned char *base;
-    uint64_t capacity, used, reserved;
-};
 struct maru_lease {
     maru_client *client;
     struct object *object;
@@ -59,14 +53,14 @@ static struct maru_lease leases[LEASES];
 static uint64_t generation = UINT64_C(1) << 40;
 static _Thread_local char message[512];
 
-static int fail(int code, const char *text) {
+int fake_fail(int code, const char *text) {
     snprintf(message, sizeof(message), "%s", text);
     return -code;
 }
 static int check(const maru_client *client) {
     if (client == NULL)
-        return fail(EINVAL, "client is NULL");
-    return client->pid == getpid() ? 0 : fail(EOWNERDEAD, "fake: this is a forked child");
+        return fake_fail(EINVAL, "client is NULL");
+    return client->pid == getpid() ? 0 : fake_fail(EOWNERDEAD, "fake: this is a forked child");
 }
 
 API const char *maru_last_error(void) { return message; }
@@ -78,16 +72,16 @@ API const char *maru_version(void) {
 
 API int maru_client_open(const struct maru_client_options *options, maru_client **ret_client) {
     if (options->size != sizeof(*options) || options->engine == NULL || options->engine[0] == '\0')
-        return fail(EINVAL, "engine must have 1 to 256 bytes");
+        return fake_fail(EINVAL, "engine must have 1 to 256 bytes");
     if (strcmp(options->engine, "held") == 0)
-        return fail(EBUSY, "engine 'held' has a live worker: pid 4711 (vllm)");
+        return fake_fail(EBUSY, "engine 'held' has a live worker: pid 4711 (vllm)");
     if (strncmp(options->engine, "errno ", 6) == 0) {
         char text[64];
         snprintf(text, sizeof(text), "fake: %s", options->engine);
-        return fail(atoi(options->engine + 6), text);
+        return fake_fail(atoi(options->engine + 6), text);
     }
     if (options->timeout_ms == 4000000000u && options->spin_us != 4000000001u)
-        return fail(EINVAL, "options arrived damaged");
+        return fake_fail(EINVAL, "options arrived damaged");
     *ret_client = calloc(1, sizeof(**ret_client));
     (*ret_client)->pid = getpid();
     return 0;
@@ -96,7 +90,7 @@ API int maru_client_close(maru_client *client) {
     if (check(client) < 0)
         return -EOWNERDEAD;
     if (client->leases != 0 || client->reserved != 0)
-        return fail(EBUSY, "leases or reservations live");
+        return fake_fail(EBUSY, "leases or reservations live");
     free(client);
     return 0;
 }
@@ -128,9 +122,9 @@ API int maru_client_worker(maru_client *client, uint64_t *ret_session, char *ret
     if (check(client) < 0)
         return -EOWNERDEAD;
     if (size <= MARU_NAMESPACE_MAX)
-        return fail(EINVAL, "size must be more than 16384");
+        return fake_fail(EINVAL, "size must be more than 16384");
     if (described[0] == '\0')
-        return fail(ENOENT, "the engine has no attached worker");
+        return fake_fail(ENOENT, "the engine has no attached worker");
     *ret_session = UINT64_C(0xfffffffe00000003);
     snprintf(ret_text, size, "%s", described);
     return 0;
@@ -151,9 +145,9 @@ API int maru_client_describe(maru_client *client, maru_namespace *ns,
     if (check(client) < 0)
         return -EOWNERDEAD;
     if (schema->size != sizeof(*schema) || schema->object_bytes == 0 || ns->client != client)
-        return fail(EINVAL, "object_bytes must be at least 1");
+        return fake_fail(EINVAL, "object_bytes must be at least 1");
     if (strcmp(schema->format, "other") == 0)
-        return fail(EMEDIUMTYPE, "the format differs");
+        return fake_fail(EMEDIUMTYPE, "the format differs");
     snprintf(described, sizeof(described), "%s", ns->text);
     return 0;
 }
@@ -163,7 +157,7 @@ API int64_t maru_prefix_digests(const char *text, const uint32_t *tokens, size_t
                                 uint32_t chunk, const maru_digest *parent, maru_digest *ret) {
     uint64_t state = UINT64_C(0xcbf29ce484222325);
     if (chunk == 0)
-        return fail(EINVAL, "chunk_tokens must be at least 1");
+        return fake_fail(EINVAL, "chunk_tokens must be at least 1");
     for (const char *c = text; *c != '\0'; c++)
         state = (state ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
     if (parent != NULL)
@@ -183,11 +177,11 @@ API int maru_digest_format(const maru_digest *digest, char text[2 * MARU_DIGEST_
 }
 API int maru_digest_parse(const char *text, maru_digest *ret) {
     if (strlen(text) != 2 * MARU_DIGEST_BYTES)
-        return fail(EINVAL, "a digest has exactly 64 hexadecimal digits");
+        return fake_fail(EINVAL, "a digest has exactly 64 hexadecimal digits");
     for (int i = 0; i < MARU_DIGEST_BYTES; i++) {
         unsigned byte;
         if (sscanf(text + 2 * i, "%2x", &byte) != 1)
-            return fail(EINVAL, "a digest has exactly 64 hexadecimal digits");
+            return fake_fail(EINVAL, "a digest has exactly 64 hexadecimal digits");
         ret->bytes[i] = (uint8_t)byte;
     }
     return 0;
@@ -198,11 +192,11 @@ API int maru_pool_open(maru_client *client, const struct maru_pool_options *opti
     if (check(client) < 0)
         return -EOWNERDEAD;
     if (options->medium == MARU_MEDIUM_CXL)
-        return fail(EOPNOTSUPP, "medium cxl: this marud has no CXL");
+        return fake_fail(EOPNOTSUPP, "medium cxl: this marud has no CXL");
     void *base = mmap(NULL, options->capacity_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
-        return fail(ENOMEM, "no memory");
+        return fake_fail(ENOMEM, "no memory");
     *ret_pool = calloc(1, sizeof(**ret_pool));
     **ret_pool = (maru_pool){client, base, options->capacity_bytes, 0, 0};
     return 0;
@@ -211,12 +205,12 @@ API int maru_pool_close(maru_pool *pool, uint32_t mode) {
     if (check(pool->client) < 0)
         return -EOWNERDEAD;
     if (pool->reserved != 0)
-        return fail(EBUSY, "reservations live");
+        return fake_fail(EBUSY, "reservations live");
     for (struct object *object = objects; object < objects + OBJECTS; object++) {
         int inside = object->used && object->data >= pool->base &&
                      object->data < pool->base + pool->capacity;
         if (inside && object->leases != 0)
-            return fail(mode == MARU_CLOSE_FORCED ? ETIMEDOUT : EBUSY, "1 lease lives");
+            return fake_fail(mode == MARU_CLOSE_FORCED ? ETIMEDOUT : EBUSY, "1 lease lives");
         if (inside)
             object->used = 0;
     }
@@ -240,7 +234,7 @@ API int maru_pool_info(maru_pool *pool, struct maru_pool_info *info) {
 }
 API int maru_pool_wait_populated(maru_pool *pool, uint32_t timeout_ms) {
     (void)pool;
-    return timeout_ms == 0 ? 0 : fail(ETIMEDOUT, "still populating");
+    return timeout_ms == 0 ? 0 : fake_fail(ETIMEDOUT, "still populating");
 }
 API int maru_reserve(maru_pool *pool, uint64_t length, size_t count, maru_reservation *ret) {
     if (check(pool->client) < 0)
@@ -249,7 +243,7 @@ API int maru_reserve(maru_pool *pool, uint64_t length, size_t count, maru_reserv
     pthread_mutex_lock(&lock);
     if (pages * count > pool->capacity - pool->used) {
         pthread_mutex_unlock(&lock);
-        return fail(ENOSPC, "pool is full");
+        return fake_fail(ENOSPC, "pool is full");
     }
     for (size_t i = 0; i < count;
          i++, pool->used += pages, pool->reserved++, pool->client->reserved++)
@@ -316,7 +310,7 @@ API int maru_commit(maru_namespace *ns, maru_pool *pool, const struct maru_key *
     if (check(pool->client) < 0)
         return -EOWNERDEAD;
     if (strcmp(ns->text, "refuse") == 0)
-        return fail(EINVAL, "namespace 'refuse' takes no commit");
+        return fake_fail(EINVAL, "namespace 'refuse' takes no commit");
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++, pool->reserved--, pool->client->reserved--) {
         struct object *object = objects;
@@ -389,7 +383,7 @@ API int maru_lease_release(maru_lease *const *handles, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct object *object = handles[i] == NULL ? NULL : handles[i]->object;
         if (object == NULL) {
-            result = fail(ENOENT, "this lease was released before");
+            result = fake_fail(ENOENT, "this lease was released before");
             continue;
         }
         handles[i]->client->leases--;
@@ -444,67 +438,6 @@ API void maru_copy_out(void *destination, const void *pool_memory, size_t length
     memcpy(destination, pool_memory, length);
 }
 
-API int maru_gather(const struct maru_paged_memory *memory, const uint32_t *blocks,
-                    size_t blocks_per_object, void *const *objects, size_t count) {
-    const size_t bytes = memory->block_bytes;
-    for (size_t i = 0; i < count; i++)
-        for (size_t layer = 0; layer < memory->layer_count; layer++)
-            for (size_t b = 0; b < blocks_per_object; b++)
-                memcpy((char *)objects[i] + (layer * blocks_per_object + b) * bytes,
-                       (char *)memory->layers[layer] + blocks[i * blocks_per_object + b] * bytes,
-                       bytes);
-    return 0;
-}
-API int maru_scatter(const struct maru_paged_memory *memory, const uint32_t *blocks,
-                     size_t blocks_per_object, const void *const *objects, size_t count,
-                     int *ret_results) {
-    const size_t bytes = memory->block_bytes;
-    for (size_t i = 0; i < count; i++) {
-        for (size_t layer = 0; layer < memory->layer_count; layer++)
-            for (size_t b = 0; b < blocks_per_object; b++)
-                if (blocks[i * blocks_per_object + b] != MARU_NO_BLOCK)
-                    memcpy(
-                        (char *)memory->layers[layer] + blocks[i * blocks_per_object + b] * bytes,
-                        (const char *)objects[i] + (layer * blocks_per_object + b) * bytes, bytes);
-        ret_results[i] = 0;
-    }
-    return 0;
-}
-
-/* A GPU whose memory is this process's own; device 1 is not there, and a stream of 13 has failed. */
-static int on_device(int device, void *stream) {
-    if (device != 0)
-        return fail(ENODEV, "there is no device 1");
-    return stream == (void *)13 ? fail(EIO, "the GPU failed") : 0;
-}
-static void *gpu_stream;
-API int64_t maru_cuda_register(maru_pool *pool, uint64_t offset, uint64_t length,
-                               uint64_t chunk_bytes, int device) {
-    (void)chunk_bytes;
-    if (on_device(device, NULL) < 0)
-        return -ENODEV;
-    return (int64_t)(length ? length : pool->capacity - offset);
-}
-API int maru_cuda_gather(const struct maru_paged_memory *memory, const uint32_t *blocks,
-                         size_t blocks_per_object, void *const *objects, size_t count, int device,
-                         void *stream) {
-    (void)device;
-    gpu_stream = stream;
-    return maru_gather(memory, blocks, blocks_per_object, objects, count);
-}
-API int maru_cuda_scatter(const struct maru_paged_memory *memory, const uint32_t *blocks,
-                          size_t blocks_per_object, const void *const *objects, size_t count,
-                          int device, void *stream, int *ret_results) {
-    (void)device;
-    gpu_stream = stream;
-    return maru_scatter(memory, blocks, blocks_per_object, objects, count, ret_results);
-}
-API int maru_cuda_wait(int device, void *stream) {
-    if (stream != NULL && stream != gpu_stream)
-        return fail(EINVAL, "a wait for another stream than the copy's");
-    return on_device(device, stream);
-}
-
 API int maru_queue_open(maru_client *client, maru_queue **ret_queue) {
     if (check(client) < 0)
         return -EOWNERDEAD;
@@ -515,7 +448,7 @@ API int maru_queue_open(maru_client *client, maru_queue **ret_queue) {
 }
 API int maru_queue_close(maru_queue *queue) {
     if (queue->done != 0)
-        return fail(EBUSY, "completions are not reaped");
+        return fake_fail(EBUSY, "completions are not reaped");
     close(queue->fd);
     free(queue);
     return 0;
@@ -546,7 +479,7 @@ static int full(maru_queue *queue) {
     pthread_mutex_lock(&lock);
     const int is = queue->done == DONE;
     pthread_mutex_unlock(&lock);
-    return is ? fail(EAGAIN, "too many in flight: reap first") : 0;
+    return is ? fake_fail(EAGAIN, "too many in flight: reap first") : 0;
 }
 API int maru_probe_submit(maru_queue *queue, maru_namespace *ns, const maru_digest *digests,
                           size_t count, const struct maru_manifest *manifest, uint32_t flags,

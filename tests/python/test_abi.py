@@ -99,7 +99,7 @@ def constants():
         for name, value in re.findall(
             r"^#define MARU_(\w+)[ \t]+(\S+)", path.read_text(), flags=re.M
         ):
-            found["MARU_" + name] = value.strip('"') if '"' in value else int(value.rstrip("uU"))
+            found["MARU_" + name] = value.strip('"') if '"' in value else int(value.strip("()").rstrip("uU"))
     return found
 
 

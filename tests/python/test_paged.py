@@ -5,6 +5,7 @@ import ctypes
 import errno
 import unittest
 from array import array
+from unittest import mock
 
 import maru
 from support import MaruTest, unique
@@ -88,11 +89,12 @@ class PagedTest(MaruTest):
         namespace.retire(digests[1:2])
         other = Engine()
         results = other.memory.load(namespace, digests, [9, 8, 7, 6, 5, 4], PER_OBJECT)
-        self.assertEqual(list(results), [0])
+        self.assertEqual((results.succeeded, list(results)), (1, [0, -errno.ENOENT, -errno.ENOENT]))
         self.assertEqual(other.read(9), engine.read(0))
         self.assertEqual(other.read(7), [bytes(BLOCK)] * LAYERS)
         absent = self.digests(namespace, 2, first=900)
-        self.assertEqual(len(other.memory.load(namespace, absent, [1, 2, 3, 4], PER_OBJECT)), 0)
+        nothing = other.memory.load(namespace, absent, [1, 2, 3, 4], PER_OBJECT)
+        self.assertEqual((nothing.succeeded, list(nothing)), (0, [-errno.ENOENT] * 2))
         self.assertEqual(len(other.memory.load(namespace, maru.Digests(), [], PER_OBJECT)), 0)
         self.assertEqual(client.info().leases, 0)
 
@@ -110,12 +112,12 @@ class PagedTest(MaruTest):
             ctypes.c_uint8.from_address(leases[0]._loan.address + 5).value ^= 1
         other = Engine(True)  # the memory that is loaded into is its owner's to keep
         results = other.memory.load(namespace, digests, [0, 1, 2, 3], PER_OBJECT)
-        self.assertEqual(list(results), [0, -errno.EBADMSG])
+        self.assertEqual((results.succeeded, list(results)), (1, [0, -errno.EBADMSG]))
         self.assertEqual(client.info().leases, 0)
 
     def test_an_object_of_another_size_is_refused_and_no_lease_is_left(self):
         engine, client, pool, namespace, queue, digests = self.stored(2)
-        with self.assertRaisesRegex(ValueError, rf"objects\[0\] has {LENGTH} bytes"):
+        with self.assertRaises(maru.MaruIncompatible):
             engine.memory.load(namespace, digests, [0, 1, 2, 3, 4, 5], 3)
         self.assertEqual(client.info().leases, 0)
 
@@ -160,23 +162,49 @@ class PagedTest(MaruTest):
         blocks = array("I", [0, 1])
         seen = []
 
-        def gather(*arguments):
+        def refuse(*arguments):
             try:
                 blocks.append(2)
             except BufferError as error:
                 seen.append(error)
-            return 0
+            return -errno.EINVAL
 
         by_address = engine.memory._library.by_address
-        before, by_address.maru_gather = by_address.maru_gather, gather
-        try:
-            engine.memory.store(
-                queue, namespace, pool, self.digests(namespace, 1, first=50), blocks, PER_OBJECT
-            )
-        finally:
-            by_address.maru_gather = before
-        self.assertEqual(len(seen), 1)
-        queue.reap(timeout_ms=30000)
+        with mock.patch.object(by_address, "maru_store_blocks_submit", refuse):
+            with self.assertRaises(maru.MaruInvalid):
+                engine.memory.store(queue, namespace, pool, digests, blocks, PER_OBJECT)
+        with mock.patch.object(by_address, "maru_load_blocks", refuse):
+            with self.assertRaises(maru.MaruInvalid):
+                engine.memory.load(namespace, digests, blocks, PER_OBJECT)
+        self.assertEqual(len(seen), 2)
+        self.assertFalse(queue._state.pending)
+
+    def test_an_interrupt_behind_the_call_leaves_its_arrays_to_c(self):
+        engine, client, pool, namespace, queue = self.opened()
+        digests = self.digests(namespace, 1)
+        by_address = engine.memory._library.by_address
+
+        def interrupted(function):
+            def call(*arguments):
+                function(*arguments)
+                raise KeyboardInterrupt
+
+            return call
+
+        for name, submit in (
+            (
+                "maru_store_blocks_submit",
+                lambda: engine.memory.store(queue, namespace, pool, digests, [0, 1], PER_OBJECT),
+            ),
+            ("maru_probe_submit", lambda: queue.probe(namespace, digests)),
+        ):
+            with mock.patch.object(by_address, name, interrupted(getattr(by_address, name))):
+                with self.assertRaises(KeyboardInterrupt):
+                    submit()
+            self.assertEqual(len(queue._state.pending), 1, name)
+            self.assertEqual(len(queue.reap(timeout_ms=30000)), 1)
+            self.assertFalse(queue._state.pending)
+        self.assertEqual(namespace.probe(digests).prefix, 1)
 
 
 if __name__ == "__main__":

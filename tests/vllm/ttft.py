@@ -11,6 +11,7 @@ All engines run in one process and one thread, as vLLM's offline use does.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -54,7 +55,7 @@ class Echo:
 
 
 class Meter:
-    """Time inside the connector's methods, and of it inside gather and scatter."""
+    """Time inside the connector's methods, and of it inside the copies."""
 
     def __init__(self):
         self.own = self.copies = self.inside = 0.0
@@ -68,9 +69,9 @@ class Meter:
         for name, method in list(vars(MaruConnector).items()):
             if callable(method) and not name.startswith("_"):
                 setattr(MaruConnector, name, self.timed(method, name, "own"))
-        for name in ("_gather", "_scatter"):
-            method = getattr(maru.PagedMemory, name)
-            setattr(maru.PagedMemory, name, self.timed(method, name, "copies"))
+        calls = maru._library.load().by_address
+        for name, at in (("maru_store_blocks_submit", -2), ("maru_load_blocks", -1)):
+            setattr(calls, name, self.copying(getattr(calls, name), at))
         if not inside:  # each of these measurements costs something itself
             return
         for owner, names in (
@@ -82,9 +83,22 @@ class Meter:
             for name in names:
                 setattr(owner, name, self.timed(getattr(owner, name), "~" + name, "inside"))
         maru.prefix_digests = self.timed(maru.prefix_digests, "~prefix_digests", "inside")
-        calls = maru._library.load().by_address
         for name, function in list(vars(calls).items()):
             setattr(calls, name, self.timed(function, "~~" + name, "inside"))
+
+    def copying(self, function, at):
+        """The same, with @at of its arguments asking how long the copy took."""
+        took = ctypes.c_uint64()
+
+        def call(*arguments):
+            arguments = list(arguments)
+            arguments[at] = ctypes.byref(took)
+            result = function(*arguments)
+            if result >= 0:
+                self.copies += took.value / 1e9
+            return result
+
+        return call
 
     def timed(self, method, name, counter):
         def call(*arguments, **named):

@@ -60,6 +60,7 @@ PREFIX_ONLY = 1
 NO_BLOCK = 4294967295
 CHECKSUM = 1
 CHECKSUM_BYTES = 16
+CPU = -1
 
 TEST_VECTOR_0 = "05aed81c19cbd95a0893c43ac63a324b64846134b0655bcd603f7253127096d5"
 TEST_VECTOR_1 = "af936c7bbc8a323cdb63809c99e004edde72c67c9e9b3711b61a4a378a289924"
@@ -236,6 +237,18 @@ _RETIRE = [_namespace_p, _key_p, c_size_t, _int_p]
 _PAGED = [POINTER(maru_paged_memory), POINTER(c_uint32), c_size_t, POINTER(c_void_p), c_size_t]
 
 
+_BLOCKS = [
+    POINTER(maru_paged_memory),
+    POINTER(c_uint32),
+    c_size_t,
+    c_int,
+    c_void_p,
+    _int_p,
+    POINTER(c_uint64),
+]
+_STORE_BLOCKS = [_namespace_p, _pool_p, _key_p, c_size_t, *_BLOCKS]
+
+
 def _submitted(arguments: List[Any]) -> Tuple[Any, List[Any]]:
     """The row of the asynchronous form of a function of @arguments."""
     return (c_int, [_queue_p, *arguments, c_uint64])
@@ -290,6 +303,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     # paged.h
     "maru_gather": (c_int, _PAGED),
     "maru_scatter": (c_int, [*_PAGED, _int_p]),
+    # blocks.h
+    "maru_store_blocks": (c_int, _STORE_BLOCKS),
+    "maru_store_blocks_submit": _submitted(_STORE_BLOCKS),
+    "maru_load_blocks": (c_int64, [_namespace_p, _digest_p, c_size_t, *_BLOCKS]),
     # cuda.h
     "maru_cuda_register": (c_int64, [_pool_p, c_uint64, c_uint64, c_uint64, c_int]),
     "maru_cuda_gather": (c_int, [*_PAGED, c_int, c_void_p]),

@@ -178,16 +178,13 @@ class Queue(NotPicklable):
 
         return self._submit(
             Operation("probe", (keys, shape, bitmap), finish),
-            lambda queue, token: self._handle.library.by_address.maru_probe_submit(
-                queue,
-                self._pointer(namespace),
-                keys._flat,
-                count,
-                shape,
-                flags_of(prefix_only),
-                bitmap,
-                token,
-            ),
+            self._handle.library.by_address.maru_probe_submit,
+            self._pointer(namespace),
+            keys._flat,
+            count,
+            shape,
+            flags_of(prefix_only),
+            bitmap,
         )
 
     def acquire(
@@ -208,16 +205,13 @@ class Queue(NotPicklable):
 
         return self._submit(
             Operation("acquire", (keys, shape, leases), finish),
-            lambda queue, token: self._handle.library.by_address.maru_acquire_submit(
-                queue,
-                self._pointer(namespace),
-                keys._flat,
-                len(keys),
-                shape,
-                flags_of(prefix_only),
-                leases,
-                token,
-            ),
+            self._handle.library.by_address.maru_acquire_submit,
+            self._pointer(namespace),
+            keys._flat,
+            len(keys),
+            shape,
+            flags_of(prefix_only),
+            leases,
         )
 
     def commit(
@@ -230,9 +224,10 @@ class Queue(NotPicklable):
             try:
                 return self._submit(
                     Operation("commit", commit, commit.finish),
-                    lambda queue, token: self._handle.library.by_address.maru_commit_submit(
-                        queue, self._pointer(namespace), pool_pointer, *commit.arguments(), token
-                    ),
+                    self._handle.library.by_address.maru_commit_submit,
+                    self._pointer(namespace),
+                    pool_pointer,
+                    *commit.arguments(),
                 )
             except BaseException:
                 commit.put_back()
@@ -250,14 +245,11 @@ class Queue(NotPicklable):
 
         return self._submit(
             Operation("retire", (flat, results), finish),
-            lambda queue, token: library.by_address.maru_retire_submit(
-                queue,
-                self._pointer(namespace),
-                flat,
-                objects,
-                results.buffer_info()[0],
-                token,
-            ),
+            library.by_address.maru_retire_submit,
+            self._pointer(namespace),
+            flat,
+            objects,
+            results.buffer_info()[0],
         )
 
     def close(self) -> None:
@@ -279,17 +271,22 @@ class Queue(NotPicklable):
     def _finished(self, result: int) -> int:
         return self._handle.check(result)
 
-    def _submit(self, operation: Operation, call: Callable[[Any, int], int]) -> Operation:
+    def _submit(self, operation: Operation, function: Any, *arguments: Any) -> Operation:
+        """@function of the queue, @arguments and the operation's token."""
         with self._handle as queue:
             token = self._state.expect(operation)
-            submitted = False
+            refused = False
             try:
-                result = call(queue, token)
+                # An interrupt may come just behind the call: unless C has said no, it has the arrays.
+                result = function(queue, *arguments, token)
                 if result < 0:
+                    refused = True
                     raise last_error(self._handle.library, result)
-                submitted = True
+            except ctypes.ArgumentError:
+                refused = True
+                raise
             finally:
-                if not submitted:
+                if refused:
                     self._state.forget(token)
         return operation
 

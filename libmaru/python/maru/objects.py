@@ -282,20 +282,14 @@ def _uint64(value: int, name: str) -> int:
 
 
 class Commit:
-    """What C is given for one commit, which must live until it is done with it, and the results."""
+    """What C is given for one commit, which must live until it is done with it: keys and results."""
 
-    __slots__ = ("library", "keys", "runs", "results")
+    __slots__ = ("library", "keys", "results")
 
-    def __init__(self, library: ctypes.CDLL, keys: bytes, runs: array) -> None:
+    def __init__(self, library: ctypes.CDLL, keys: bytes) -> None:
         self.library = library
         self.keys = keys
-        self.runs = runs
         self.results = results_array(len(keys) // KEY_BYTES)
-
-    def arguments(self) -> Any:
-        """Keys, runs, count and room for the results, as C takes them."""
-        results, count = self.results.buffer_info()
-        return self.keys, self.runs.buffer_info()[0], count, results
 
     def put_back(self) -> None:
         """C consumed nothing."""
@@ -312,21 +306,27 @@ class Commit:
 class ReservedCommit(Commit):
     """One of reservations that Python has made before."""
 
-    __slots__ = ("_pool", "_kept", "_loans")
+    __slots__ = ("runs", "_pool", "_kept", "_loans")
 
     def __init__(
         self, namespace: Namespace, pool: Pool, keys: Keys, reservations: Sequence[Reservation]
     ) -> None:
         namespace._same_client(pool)
-        super().__init__(pool._handle.library, key_bytes(keys), array("Q"))
+        super().__init__(pool._handle.library, key_bytes(keys))
         if len(self.results) != len(reservations):
             raise ValueError(
                 f"{len(reservations)} reservations for {len(self.results)} keys: there must be one "
                 "for each"
             )
+        self.runs = array("Q")
         self._pool = pool._handle
         self._kept = list(reservations)
         self._loans: Sequence[Loan] = ()
+
+    def arguments(self) -> Any:
+        """Keys, runs, count and room for the results, as C takes them."""
+        results, count = self.results.buffer_info()
+        return self.keys, self.runs.buffer_info()[0], count, results
 
     def take(self) -> None:
         """Consume the reservations; the caller is inside the pool's handle."""

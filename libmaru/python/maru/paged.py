@@ -17,13 +17,12 @@ from typing import Any, Optional, Sequence
 
 from . import _abi, _library
 from ._handles import NotPicklable
-from ._loans import RUN_WORDS
 from .async_queue import Operation, Queue
 from .errors import last_error
 from .keys import Digests, key_bytes
 from .leases import Lease
 from .objects import Commit, Namespace
-from .pool import Pool, Reservation, reserve
+from .pool import Pool, Reservation
 from .results import Results
 
 NO_BLOCK = _abi.NO_BLOCK
@@ -37,7 +36,7 @@ class PagedMemory(NotPicklable):
     of layer 1, and so on. Any thread may use it.
     """
 
-    __slots__ = ("_memory", "_place", "_layers", "_library", "_device", "_row_bytes", "_tail_bytes")
+    __slots__ = ("_memory", "_place", "_layers", "_library", "_device", "_where", "_row_bytes", "_tail_bytes")
 
     def __init__(
         self,
@@ -76,6 +75,7 @@ class PagedMemory(NotPicklable):
         self._row_bytes = len(layers) * self._memory.block_bytes  # of one block in every layer
         self._tail_bytes = CHECKSUM_BYTES if checksum else 0
         self._device = device
+        self._where = _abi.CPU if device is None else device
         if device is not None:
             self._wait(0)  # is it there, and can it be used?
 
@@ -187,35 +187,31 @@ class PagedMemory(NotPicklable):
         for all of them, MaruAgain when @queue is full, and what ``gather`` raises; then nothing is
         stored.
         """
-        handle, root = pool._handle, queue._handle.root
-        if handle.root is not root or namespace._root is not root:
+        handle, at = pool._handle, queue._handle
+        if handle.root is not at.root or namespace._root is not at.root:
             raise ValueError("queue, namespace and pool are of different clients")
         count = len(digests)
         if count == 0:
             raise ValueError("digests is empty: there must be at least one object to store")
         ids = self._block_ids(blocks, blocks_per_object, count)
-        keys = key_bytes(digests)
-        length = self.object_bytes(blocks_per_object)
-        by_address = self._library.by_address
-        with handle as into, queue._handle as at:
-            runs = reserve(self._library, into, length, count)
-            token = 0
-            try:
-                commit = Commit(self._library, keys, runs)
-                operation = Operation("commit", commit, commit.finish)
-                token = queue._state.expect(operation)
-                # All of it before the copy, which leaves nothing else in the caches.
-                submit = (at, namespace._address, into, *commit.arguments(), token)
-                self._gather(ids, blocks_per_object, runs[::RUN_WORDS], stream)
-                result = by_address.maru_commit_submit(*submit)
-                if result < 0:
-                    raise last_error(self._library, result)
-            except BaseException:
-                if token:
-                    queue._state.forget(token)
-                by_address.maru_abort(into, runs.buffer_info()[0], count)
-                raise
-        return operation
+        library = self._library
+        commit = Commit(library, key_bytes(digests))
+        with handle, memoryview(ids):  # nobody resizes it meanwhile
+            return queue._submit(
+                Operation("store", commit, commit.finish),
+                library.by_address.maru_store_blocks_submit,
+                namespace._address,
+                handle.pointer,
+                commit.keys,
+                count,
+                self._place,
+                ids.buffer_info()[0],
+                blocks_per_object,
+                self._where,
+                stream,
+                commit.results.buffer_info()[0],
+                None,
+            )
 
     def load(
         self,
@@ -230,42 +226,31 @@ class PagedMemory(NotPicklable):
 
         blocks, stream: as for ``scatter``; @blocks_per_object for each of @digests.
 
-        Results are those of ``scatter``, of as many objects as were there. Raises what
-        ``Namespace.acquire`` and ``scatter`` raise.
+        Results: 0 copied; -ENOENT not there, and none behind it was asked for; -EBADMSG the checksum is
+        wrong, and no block of that object was written. Raises what ``Namespace.acquire`` and ``scatter``
+        raise, and MaruIncompatible when the objects of @namespace have another length.
         """
         count = len(digests)
         if count == 0:
             return Results(0, ())
         ids = self._block_ids(blocks, blocks_per_object, count)
-        root = namespace._root
-        by_address = self._library.by_address
-        leases = array("Q", bytes(8 * count))
-        wanted = self.object_bytes(blocks_per_object)
-        with root:
-            try:
-                found = by_address.maru_acquire(
-                    namespace._address,
-                    digests._flat,
-                    count,
-                    None,
-                    _abi.PREFIX_ONLY,
-                    leases.buffer_info()[0],
-                )
-                if found < 0:
-                    raise last_error(self._library, found)
-                if found == 0:
-                    return Results(0, ())
-                held = leases[:found]
-                lengths = list(map(by_address.maru_lease_length, held))
-                if lengths.count(wanted) != found:
-                    for index, length in enumerate(lengths):
-                        self._check_length(length, blocks_per_object, "objects", index)
-                addresses = array("Q", map(by_address.maru_lease_data, held))
-                if found < count:
-                    ids = ids[: found * blocks_per_object]
-                return self._scatter(ids, blocks_per_object, addresses, stream)
-            finally:
-                by_address.maru_lease_release(*leases.buffer_info())
+        results = array("i", bytes(4 * count))
+        with namespace._root, memoryview(ids):
+            loaded = self._library.by_address.maru_load_blocks(
+                namespace._address,
+                digests._flat,
+                count,
+                self._place,
+                ids.buffer_info()[0],
+                blocks_per_object,
+                self._where,
+                stream,
+                results.buffer_info()[0],
+                None,
+            )
+        if loaded < 0:
+            raise last_error(self._library, loaded)
+        return Results(loaded, results)
 
     # ---- the copies --------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ MAX_CHUNKS_AT_ONCE = 256
 """Leases held, and reservations made, at one time."""
 POPULATE_WAIT_MS = 1000
 REGISTRATION_END_S = 5.0
+COPY_FAILED = (maru.MaruError, maru.MaruInvalid, maru.MaruIncompatible)
+"""What a load raises that is no silence of marud."""
 SILENCE = frozenset((-errno.EINPROGRESS, -errno.ETIMEDOUT, -errno.ENOTCONN))
 """Results of what marud did not answer."""
 
@@ -196,16 +198,14 @@ class WorkerSide:
                 session.namespace, keys, blocks, self._per_chunk, **self._order()
             )
         except maru.MaruError as error:
-            if type(error) in (maru.MaruError, maru.MaruInvalid):  # of the copy: no silence of marud
+            if type(error) in COPY_FAILED:
                 raise
             self._failed(session, error)
             self.stats.add("load_failures", stop - start, "disconnected")
             return 0
         self.link.breaker.succeeded()
-        held = len(results)
-        blocks = blocks[: held * self._per_chunk]
-        good = held
-        if any(results):
+        good = len(results)
+        if results.succeeded < good:
             good = next(index for index, result in enumerate(results) if result)
             blocks = blocks[: good * self._per_chunk]
         self._bad.difference_update(blocks)
@@ -214,14 +214,19 @@ class WorkerSide:
         self.stats.add("loaded_chunks", good)
         self.stats.add("loaded_bytes", moved * self._layout.block_bytes * len(self._layout.names))
         self.stats.add("hit_tokens", moved * self._block)
-        self.stats.add("load_failures", stop - start - held, "gone")
-        if good < held:
-            damaged = keys[good : good + 1]
-            self.stats.add("load_failures", held - good, "damaged")
-            logger.error("maru: the bytes of chunk %s are damaged and not used", damaged.hex()[0])
-            if session.namespace.retire(damaged).succeeded == 0:
-                self._damaged.append(damaged[0])
+        if good < len(results):
+            gone = list(results).count(-errno.ENOENT)
+            self.stats.add("load_failures", gone, "gone")
+            if results[good] == -errno.EBADMSG:
+                self.stats.add("load_failures", len(results) - good - gone, "damaged")
+                self._distrust(session, keys[good : good + 1])
         return good
+
+    def _distrust(self, session: WorkerSession, damaged: maru.Digests) -> None:
+        """Nobody is to load it again: marud's word for this worker's own, the scheduler's for others'."""
+        logger.error("maru: the bytes of chunk %s are damaged and not used", damaged.hex()[0])
+        if session.namespace.retire(damaged).succeeded == 0:
+            self._damaged.append(damaged[0])
 
     def store(self, step: StepMetadata) -> None:
         jobs = []

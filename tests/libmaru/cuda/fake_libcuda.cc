@@ -1,5 +1,6 @@
 // A libcuda with a GPU of the tests' own, loaded where there is none. MARU_TEST_CUDA_INIT and
-// MARU_TEST_CUDA_DEVICES say what cuInit and cuDeviceGetCount answer.
+// MARU_TEST_CUDA_DEVICES say what cuInit and cuDeviceGetCount answer, MARU_TEST_CUDA_FAILED what a stream
+// that has passed answers.
 #include <stdlib.h>
 
 #include "libmaru/cuda/driver_types.h"
@@ -58,7 +59,10 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CU
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return gpu().to_host(to, from, bytes, stream);
 }
-CUresult cuStreamSynchronize(CUstream stream) { return gpu().synchronize(stream); }
+CUresult cuStreamSynchronize(CUstream stream) {
+    const CUresult passed = gpu().synchronize(stream);
+    return passed ? passed : static_cast<CUresult>(number("MARU_TEST_CUDA_FAILED", 0));
+}
 
 // For the tests: what was asked of it.
 unsigned long fake_cuda_launches(void *stream) {

@@ -155,18 +155,19 @@ class KnownFailures(VllmTest):
         self.assertEqual(engine.worker._worker._chunk, 32)  # rounded up to whole blocks
 
     def test_A69_a_copy_has_ended_before_its_blocks_are_anothers(self):
-        """A slow gather: the hook of the step returns after it, and nothing is left to preempt."""
+        """A slow store: the hook of the step returns after it, and nothing is left to preempt."""
         engine = self.engine()
         ended = []
-        real = maru.PagedMemory._gather
+        real = maru.PagedMemory.store
 
-        def slow(*arguments):
+        def slow(*arguments, **named):
             time.sleep(0.05)
-            real(*arguments)
+            operation = real(*arguments, **named)
             ended.append(time.monotonic())
+            return operation
 
-        maru.PagedMemory._gather = slow
-        self.addCleanup(setattr, maru.PagedMemory, "_gather", real)
+        maru.PagedMemory.store = slow
+        self.addCleanup(setattr, maru.PagedMemory, "store", real)
         prompt = list(range(33))
         request = engine.add(self.request(prompt, 3))
         returned = []
