@@ -4,6 +4,7 @@
 // change leases, lookup.cc and listing.cc only read.
 #pragma once
 
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "daemon/directory/hash.h"
 #include "daemon/directory/index_table.h"
 #include "daemon/directory/lease_table.h"
+#include "daemon/directory/mutant.h"
 #include "daemon/directory/namespaces.h"
 #include "daemon/directory/records.h"
 #include "daemon/directory/replica_state.h"
@@ -41,7 +43,8 @@ struct Directory::Impl {
     }
 
     // ---- lookup.cc: reading only, no allocation
-    class ManifestReader;  // manifest_reader.h
+    class KeyReader;  // manifest_reader.h
+    class ManifestReader;
     // Where a batch is: items run over keys, then shards, then parts.
     struct Place {
         size_t key = 0;
@@ -66,18 +69,49 @@ struct Directory::Impl {
                          uint32_t hash_of_key) const noexcept;
     uint32_t hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept;
     bool is_object(const directory::Object &object, NamespaceIndex ns, const wire::Digest &digest,
-                   uint32_t shard, uint32_t part) const noexcept;
+                   uint32_t shard, uint32_t part) const noexcept {
+        return same_digest(object.key.digest, digest) && object.key.shard == shard &&
+               object.key.part == part && (object.ns == ns || MARU_MUTANT(NamespaceMixUp));
+    }
+    // Without the call of memcmp that a loop over bytes becomes.
+    static bool same_digest(const wire::Digest &a, const wire::Digest &b) noexcept {
+        uint64_t x[4], y[4];
+        std::memcpy(x, a.bytes.data(), sizeof x);
+        std::memcpy(y, b.bytes.data(), sizeof y);
+        return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+    }
     uint32_t host_domain(HolderIndex holder) const noexcept {
         return holder < host_domains.size() ? host_domains[holder] : 0;
     }
-    bool may_read(HolderIndex reader, PoolIndex pool) const noexcept;  // by ownership and scope
-    bool readable(HolderIndex reader, PoolIndex pool, ReplicaState state) const noexcept;
+    // The one definition of "readable", in two parts: by ownership and scope, and by state.
+    bool may_read(HolderIndex reader, PoolIndex pool) const noexcept {
+        const directory::PoolGate &gate = gates[pool];
+        if (gate.owner == reader || MARU_MUTANT(ForeignPrivateHit))
+            return true;
+        return gate.shared && gate.domain && gate.domain == host_domain(reader);
+    }
+    bool readable(HolderIndex reader, PoolIndex pool, ReplicaState state) const noexcept {
+        return (state == ReplicaState::Ready || MARU_MUTANT(AcquireRetiring)) &&
+               (gates[pool].open || MARU_MUTANT(HiddenPoolHit)) && may_read(reader, pool);
+    }
     uint32_t readable_of(HolderIndex reader, const directory::Object &object) const noexcept;
     struct Named {
         wire::Status status = wire::Status::Ok;
         uint32_t slot = kNone;
     };
-    Named resolve(const wire::ReplicaName &name) const noexcept;
+    Named resolve(const wire::ReplicaName &name) const noexcept {
+        if (wire::id_epoch(name.replica) != config.epoch && !MARU_MUTANT(StaleEpochAccepted))
+            return {wire::Status::StaleEpoch, kNone};
+        const uint32_t number = wire::id_number(name.replica);
+        if (!number || number > replicas.end())
+            return {wire::Status::NotFound, kNone};
+        const directory::Replica &replica = replicas[number - 1];
+        if (replica.state == ReplicaState::Free || gates[replica.pool].leaving)
+            return {wire::Status::StaleGeneration, kNone};
+        if (replica.generation != name.generation && !MARU_MUTANT(StaleGenerationAccepted))
+            return {wire::Status::StaleGeneration, kNone};
+        return {wire::Status::Ok, number - 1};
+    }
     wire::Id id_of(uint32_t slot) const { return wire::make_id(config.epoch, slot + 1); }
     wire::ReplicaName name_of(uint32_t slot) const {
         return {id_of(slot), replicas[slot].generation};
@@ -109,11 +143,20 @@ struct Directory::Impl {
     void refresh_first(uint32_t object);  // after its first replica changed
 
     // ---- acquire.cc, release.cc
+    template <typename Reader>
+    uint32_t acquire_keys(Reader items, HolderIndex reader, size_t keys, bool stop_at_miss,
+                          uint32_t lease_room, uint32_t now_s,
+                          std::span<wire::AcquireResult> results);
     wire::Status take_leases(HolderIndex reader, std::span<wire::AcquireResult> items,
                              uint32_t now_s);
     bool release_one(HolderIndex holder, uint32_t slot);
     void queue_if_drained(uint32_t slot);
-    void ended(uint32_t slot, uint64_t count);  // `count` leases on it are gone
+    void ended(uint32_t slot, uint64_t count) {  // `count` leases on it are gone
+        const directory::Replica &replica = replicas[slot];
+        pools[replica.pool]->leases -= count;
+        if (replica.state == ReplicaState::Retiring)
+            queue_if_drained(slot);
+    }
 
     // ---- listing.cc, invariants.cc
     ReplicaView view_of(uint32_t slot) const;

@@ -4,12 +4,16 @@
 
 namespace maru::directory {
 
-uint32_t LeaseTable::find(HolderIndex holder, uint32_t replica) const {
+uint32_t LeaseTable::find_in_crowd(HolderIndex holder, uint32_t replica) const {
+    return table_.find(hash_(holder, replica), [&](uint32_t slot) {
+        return leases_[slot].holder == holder && leases_[slot].replica == replica;
+    });
+}
+
+inline uint32_t LeaseTable::find(HolderIndex holder, uint32_t replica) const {
     const Replica &on = replicas_[replica];
     if (on.crowded)
-        return table_.find(hash_(holder, replica), [&](uint32_t slot) {
-            return leases_[slot].holder == holder && leases_[slot].replica == replica;
-        });
+        return find_in_crowd(holder, replica);
     for (uint32_t slot = on.first_lease; slot != kNone;
          slot = ReplicaRing::next(leases_, on.first_lease, slot))
         if (leases_[slot].holder == holder)

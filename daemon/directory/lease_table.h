@@ -79,6 +79,7 @@ class LeaseTable {
     };
 
     uint32_t find(HolderIndex holder, uint32_t replica) const;
+    uint32_t find_in_crowd(HolderIndex holder, uint32_t replica) const;
     // With a count of 1. kNone: no room in the table.
     uint32_t create(HolderIndex holder, uint32_t replica, uint32_t now_s);
     bool crowd(uint32_t replica);  // false: no room in the table, and nothing has changed

@@ -1,4 +1,4 @@
-// Finding what a reader may read: the one definition of "readable", and the batched search.
+// Finding what a reader may read: the batched search.
 //
 // A lookup of one key touches two cache lines, each found through the one before: a slot of the
 // table and the object; and the replicas, if it is not the first one that can be read. A batch
@@ -13,31 +13,6 @@ using directory::Object;
 using directory::ObjectRing;
 using directory::Replica;
 
-namespace {
-
-// Without the call of memcmp that a loop over bytes becomes.
-bool same_digest(const wire::Digest &a, const wire::Digest &b) {
-    uint64_t x[4], y[4];
-    std::memcpy(x, a.bytes.data(), sizeof x);
-    std::memcpy(y, b.bytes.data(), sizeof y);
-    return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
-}
-
-}  // namespace
-
-bool Directory::Impl::may_read(HolderIndex reader, PoolIndex pool) const noexcept {
-    const directory::PoolGate &gate = gates[pool];
-    if (gate.owner == reader || MARU_MUTANT(ForeignPrivateHit))
-        return true;
-    return gate.shared && gate.domain && gate.domain == host_domain(reader);
-}
-
-bool Directory::Impl::readable(HolderIndex reader, PoolIndex pool,
-                               ReplicaState state) const noexcept {
-    return (state == ReplicaState::Ready || MARU_MUTANT(AcquireRetiring)) &&
-           (gates[pool].open || MARU_MUTANT(HiddenPoolHit)) && may_read(reader, pool);
-}
-
 uint32_t Directory::Impl::readable_of(HolderIndex reader, const Object &object) const noexcept {
     for (uint32_t slot = object.first_replica; slot != kNone;
          slot = ObjectRing::next(replicas, object.first_replica, slot)) {
@@ -48,12 +23,6 @@ uint32_t Directory::Impl::readable_of(HolderIndex reader, const Object &object) 
             return kNone;  // behind the first RETIRING one there are no others
     }
     return kNone;
-}
-
-bool Directory::Impl::is_object(const Object &object, NamespaceIndex ns, const wire::Digest &digest,
-                                uint32_t shard, uint32_t part) const noexcept {
-    return same_digest(object.key.digest, digest) && object.key.shard == shard &&
-           object.key.part == part && (object.ns == ns || MARU_MUTANT(NamespaceMixUp));
 }
 
 uint32_t Directory::Impl::hash_of(NamespaceIndex ns, const wire::Key &key) const noexcept {
@@ -152,20 +121,6 @@ void Directory::Impl::lookup(HolderIndex reader, NamespaceIndex ns,
     }
     place = Place{key, shard, part};
     lookup_hashed(reader, ns, items, hashes, count, ret_replicas);
-}
-
-Directory::Impl::Named Directory::Impl::resolve(const wire::ReplicaName &name) const noexcept {
-    if (wire::id_epoch(name.replica) != config.epoch && !MARU_MUTANT(StaleEpochAccepted))
-        return {wire::Status::StaleEpoch, kNone};
-    const uint32_t number = wire::id_number(name.replica);
-    if (!number || number > replicas.end())
-        return {wire::Status::NotFound, kNone};
-    const Replica &replica = replicas[number - 1];
-    if (replica.state == ReplicaState::Free || gates[replica.pool].leaving)
-        return {wire::Status::StaleGeneration, kNone};
-    if (replica.generation != name.generation && !MARU_MUTANT(StaleGenerationAccepted))
-        return {wire::Status::StaleGeneration, kNone};
-    return {wire::Status::Ok, number - 1};
 }
 
 }  // namespace maru

@@ -1,4 +1,7 @@
-// ManifestReader: the items of keys x manifest, in order, looked up a batch ahead.
+// The items of keys x manifest, in order, looked up a batch ahead.
+//
+// KeyReader where each key is one object, which is nearly always: it has no place in a manifest to keep.
+// ManifestReader for all others.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +21,43 @@ constexpr uint64_t objects_of(const wire::Manifest &manifest) {
     return uint64_t{manifest.shard_count} * manifest.part_count;
 }
 
+class Directory::Impl::KeyReader {
+  public:
+    KeyReader(const Impl &impl, HolderIndex reader, NamespaceIndex ns,
+              std::span<const wire::Digest> keys, const wire::Manifest &manifest)
+        : impl_(impl),
+          reader_(reader),
+          ns_(ns),
+          shard_(manifest.first_shard),
+          part_(manifest.first_part),
+          rest_(keys) {}
+    static constexpr uint64_t per_key() { return 1; }
+
+    // The readable replica of the next item, or kNone.
+    uint32_t next() noexcept {
+        if (at_ == filled_)
+            fill();
+        return replicas_[at_++];
+    }
+    void skip_key() noexcept {}  // its only item was read
+
+  private:
+    void fill() noexcept {
+        filled_ = static_cast<uint32_t>(std::min<size_t>(rest_.size(), kLookupBatch));
+        at_ = 0;
+        impl_.lookup(reader_, ns_, rest_.data(), shard_, part_, filled_, replicas_);
+        rest_ = rest_.subspan(filled_);
+    }
+
+    const Impl &impl_;
+    const HolderIndex reader_;
+    const NamespaceIndex ns_;
+    const uint32_t shard_, part_;
+    std::span<const wire::Digest> rest_;  // not looked up yet
+    uint32_t at_ = 0, filled_ = 0;
+    uint32_t replicas_[kLookupBatch];
+};
+
 class Directory::Impl::ManifestReader {
   public:
     ManifestReader(const Impl &impl, HolderIndex reader, NamespaceIndex ns,
@@ -28,8 +68,8 @@ class Directory::Impl::ManifestReader {
           keys_(keys),
           manifest_(manifest),
           per_key_(objects_of(manifest)) {}
+    uint64_t per_key() const { return per_key_; }
 
-    // The readable replica of the next item, or kNone.
     uint32_t next() noexcept {
         if (at_ == filled_)
             fill();
@@ -63,11 +103,7 @@ class Directory::Impl::ManifestReader {
         const uint64_t left = std::min(per_key_ - item_, batch) + std::min(per_key_, batch) * later;
         filled_ = static_cast<uint32_t>(std::min(left, batch));
         at_ = 0;
-        if (per_key_ == 1)  // nearly always; it needs no place
-            impl_.lookup(reader_, ns_, &keys_[key_], manifest_.first_shard, manifest_.first_part,
-                         filled_, replicas_);
-        else
-            impl_.lookup(reader_, ns_, keys_, manifest_, place_, filled_, replicas_);
+        impl_.lookup(reader_, ns_, keys_, manifest_, place_, filled_, replicas_);
     }
 
     const Impl &impl_;

@@ -3,13 +3,13 @@
 // MARU_MUTANT(Name) is the constant false in every build but that of tests/sim, which compiles all
 // of them in (-DMARU_MUTANTS) and chooses at most one at run time: one compilation serves them all.
 // tests/sim/meson.build lists every name with the sentence it breaks. Those of the directory:
-//   AcquireRetiring          lookup.cc   a RETIRING replica is never acquired
-//   ForeignPrivateHit        lookup.cc   a private replica is read by its owner only
-//   HiddenPoolHit            lookup.cc   a hidden or closing pool gives no hits
+//   AcquireRetiring          impl.h      a RETIRING replica is never acquired
+//   ForeignPrivateHit        impl.h      a private replica is read by its owner only
+//   HiddenPoolHit            impl.h      a hidden or closing pool gives no hits
 //   NamespaceOfAllUids       namespaces.cc  a namespace belongs to one uid
 //   NamespaceMixUp           lookup.cc   equal keys of two namespaces are two objects
-//   StaleEpochAccepted       lookup.cc   an id of an earlier life names nothing
-//   StaleGenerationAccepted  lookup.cc   a name of memory that was reused names nothing
+//   StaleEpochAccepted       impl.h      an id of an earlier life names nothing
+//   StaleGenerationAccepted  impl.h      a name of memory that was reused names nothing
 //   OverlapCommit            commit.cc   no page belongs to two replicas
 //   OldGenerationCommit      commit.cc   the generations of a page only grow
 //   PartialManifest          acquire.cc  a manifest is acquired as a whole or not at all

@@ -5,22 +5,16 @@
 #include "daemon/directory/manifest_reader.h"
 
 namespace maru {
+namespace {
 
-uint32_t Directory::probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
-                          const wire::Manifest &manifest, bool stop_at_miss,
-                          std::span<uint8_t> bitmap) const noexcept {
-    const size_t bytes = keys.size() / 8 + (keys.size() % 8 != 0);
-    assert(bitmap.size() >= bytes);
-    std::fill_n(bitmap.begin(), bytes, uint8_t{0});
-    const uint64_t per_key = objects_of(manifest);
-    if (!per_key || !impl_->namespaces.contains(ns))
-        return 0;
-
-    Impl::ManifestReader items(*impl_, reader, ns, keys, manifest);
+// Leading keys of which all items are readable; their bits and those of the others that are.
+template <typename Reader>
+uint32_t probe_keys(Reader items, size_t keys, bool stop_at_miss, uint8_t *bitmap) noexcept {
+    const uint64_t per_key = items.per_key();
     size_t prefix = 0;
     size_t key = 0;
     uint8_t byte = 0;
-    for (; key < keys.size(); ++key) {
+    for (; key < keys; ++key) {
         bool hit = true;
         for (uint64_t item = 0; hit && item < per_key; ++item)
             hit = items.next() != kNone;
@@ -40,6 +34,25 @@ uint32_t Directory::probe(HolderIndex reader, NamespaceIndex ns, std::span<const
     if (byte)
         bitmap[key / 8] = byte;
     return static_cast<uint32_t>(prefix);
+}
+
+}  // namespace
+
+uint32_t Directory::probe(HolderIndex reader, NamespaceIndex ns, std::span<const wire::Digest> keys,
+                          const wire::Manifest &manifest, bool stop_at_miss,
+                          std::span<uint8_t> bitmap) const noexcept {
+    const size_t bytes = keys.size() / 8 + (keys.size() % 8 != 0);
+    assert(bitmap.size() >= bytes);
+    std::fill_n(bitmap.begin(), bytes, uint8_t{0});
+    const uint64_t per_key = objects_of(manifest);
+    if (!per_key || !impl_->namespaces.contains(ns))
+        return 0;
+
+    if (per_key == 1)
+        return probe_keys(Impl::KeyReader(*impl_, reader, ns, keys, manifest), keys.size(),
+                          stop_at_miss, bitmap.data());
+    return probe_keys(Impl::ManifestReader(*impl_, reader, ns, keys, manifest), keys.size(),
+                      stop_at_miss, bitmap.data());
 }
 
 }  // namespace maru

@@ -17,11 +17,6 @@ void Directory::Impl::queue_if_drained(uint32_t slot) {
     drained.push_back(slot);
 }
 
-void Directory::Impl::ended(uint32_t slot, uint64_t count) {
-    pools[replicas[slot].pool]->leases -= count;
-    queue_if_drained(slot);
-}
-
 bool Directory::Impl::release_one(HolderIndex holder, uint32_t slot) {
     if (MARU_MUTANT(DoubleReleaseAccepted) && !leases.count(holder, slot)) {
         if (!replicas[slot].leases)

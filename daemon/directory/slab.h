@@ -51,7 +51,14 @@ class Slab {
         return allocate_fresh();
     }
     uint32_t allocate() {
-        return allocate([](const T &) { return true; });
+        if (free_ == kNone)
+            return allocate_fresh();
+        const uint32_t slot = free_;
+        T &record = (*this)[slot];
+        free_ = record.*Link;
+        --free_count_;
+        record = T{};
+        return slot;
     }
 
     void release(uint32_t slot) {
