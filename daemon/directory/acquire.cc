@@ -46,7 +46,7 @@ inline Status Directory::Impl::take_leases(HolderIndex reader, std::span<Acquire
 }
 
 template <typename Reader>
-uint32_t Directory::Impl::acquire_keys(Reader items, HolderIndex reader, size_t keys,
+uint32_t Directory::Impl::acquire_keys(Reader &&items, HolderIndex reader, size_t keys,
                                        bool stop_at_miss, uint32_t lease_room, uint32_t now_s,
                                        std::span<AcquireResult> results) {
     const uint64_t per_key = items.per_key();

@@ -15,6 +15,13 @@ namespace maru::directory {
 
 __extension__ typedef unsigned __int128 uint128;
 
+// One by one: copied together they would go through memory.
+inline uint64_t word(const wire::Digest &digest, size_t place) {
+    uint64_t value;
+    std::memcpy(&value, digest.bytes.data() + place * sizeof value, sizeof value);
+    return value;
+}
+
 class KeyHash {
   public:
     explicit KeyHash(uint64_t seed) {
@@ -33,10 +40,8 @@ class KeyHash {
         return product((static_cast<uint64_t>(shard) << 32 | part) + secret_[4], ns + secret_[5]);
     }
     uint32_t operator()(uint128 rest, const wire::Digest &digest) const {
-        uint64_t word[4];
-        std::memcpy(word, digest.bytes.data(), sizeof word);
-        return fold(rest + product(word[0] + secret_[0], word[1] + secret_[1]) +
-                    product(word[2] + secret_[2], word[3] + secret_[3]));
+        return fold(rest + product(word(digest, 0) + secret_[0], word(digest, 1) + secret_[1]) +
+                    product(word(digest, 2) + secret_[2], word(digest, 3) + secret_[3]));
     }
     uint32_t operator()(uint32_t first, uint32_t second) const {
         return fold(product(first + secret_[0], second + secret_[1]));

@@ -4,7 +4,6 @@
 // change leases, lookup.cc and listing.cc only read.
 #pragma once
 
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -75,10 +74,9 @@ struct Directory::Impl {
     }
     // Without the call of memcmp that a loop over bytes becomes.
     static bool same_digest(const wire::Digest &a, const wire::Digest &b) noexcept {
-        uint64_t x[4], y[4];
-        std::memcpy(x, a.bytes.data(), sizeof x);
-        std::memcpy(y, b.bytes.data(), sizeof y);
-        return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+        using directory::word;
+        return !((word(a, 0) ^ word(b, 0)) | (word(a, 1) ^ word(b, 1)) | (word(a, 2) ^ word(b, 2)) |
+                 (word(a, 3) ^ word(b, 3)));
     }
     uint32_t host_domain(HolderIndex holder) const noexcept {
         return holder < host_domains.size() ? host_domains[holder] : 0;
@@ -144,7 +142,7 @@ struct Directory::Impl {
 
     // ---- acquire.cc, release.cc
     template <typename Reader>
-    uint32_t acquire_keys(Reader items, HolderIndex reader, size_t keys, bool stop_at_miss,
+    uint32_t acquire_keys(Reader &&items, HolderIndex reader, size_t keys, bool stop_at_miss,
                           uint32_t lease_room, uint32_t now_s,
                           std::span<wire::AcquireResult> results);
     wire::Status take_leases(HolderIndex reader, std::span<wire::AcquireResult> items,

@@ -9,7 +9,7 @@ namespace {
 
 // Leading keys of which all items are readable; their bits and those of the others that are.
 template <typename Reader>
-uint32_t probe_keys(Reader items, size_t keys, bool stop_at_miss, uint8_t *bitmap) noexcept {
+uint32_t probe_keys(Reader &&items, size_t keys, bool stop_at_miss, uint8_t *bitmap) noexcept {
     const uint64_t per_key = items.per_key();
     size_t prefix = 0;
     size_t key = 0;

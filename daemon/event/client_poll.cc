@@ -63,17 +63,15 @@ Result<ClientPoll::Next> ClientPoll::next(int timeout_ms) {
         }
         if (others_ready_)
             return Next{Found::Others, nullptr, 0};
-        if (auto prepared = prepare(); !prepared)
-            return prepared.error();
-        auto found = wait(Rank::Common, others_ready_ ? 0 : timeout_ms);
-        if (!found)
-            return found.error();
+        if (!prepared_ || touched_)
+            if (auto prepared = prepare(); !prepared)
+                return prepared.error();
+        int found = wait(Rank::Common, others_ready_ ? 0 : timeout_ms);
         // Late ones are left for later when there is anybody else.
-        if (*found > 0 && begin_ == end_ && !others_ready_) {
+        if (found > 0 && begin_ == end_ && !others_ready_)
             found = wait(Rank::Late, 0);
-            if (!found)
-                return found.error();
-        }
+        if (found < 0)
+            return Error{-found, "poll clients"};
         if (begin_ == end_ && !others_ready_)
             return Next{};
     }
@@ -81,8 +79,6 @@ Result<ClientPoll::Next> ClientPoll::next(int timeout_ms) {
 
 // What it has to say without being polled for comes in its turn like anything else.
 Result<void> ClientPoll::prepare() {
-    if (prepared_ && !touched_)
-        return {};
     int r = 0;
     if (prepared_)
         r = sd_event_wait(others_, 0);
@@ -96,14 +92,14 @@ Result<void> ClientPoll::prepare() {
     return {};
 }
 
-// How many were reported, sd_event and late ones included.
-Result<int> ClientPoll::wait(Rank rank, int timeout_ms) {
+// How many were reported, sd_event and late ones included; or -errno.
+int ClientPoll::wait(Rank rank, int timeout_ms) {
     std::array<epoll_event, kBatch> events;
     const int n =
         ::epoll_wait(epoll(rank), events.data(), rank == Rank::Late ? 1 : kBatch, timeout_ms);
-    if (n < 0 && errno != EINTR)
-        return Error{errno, "poll clients"};
     begin_ = end_ = 0;
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
     for (int i = 0; i < n; ++i) {
         const epoll_event &event = events[static_cast<size_t>(i)];
         if (event.data.ptr == &others_tag)
@@ -112,7 +108,7 @@ Result<int> ClientPoll::wait(Rank rank, int timeout_ms) {
             batch_[static_cast<size_t>(end_++)] = {static_cast<ClientSocket *>(event.data.ptr),
                                                    event.events};
     }
-    return std::max(n, 0);
+    return n;
 }
 
 int ClientPoll::run_others() {

@@ -59,7 +59,7 @@ class ClientPoll {
 
     int epoll(Rank rank) const { return (rank == Rank::Late ? late_ : ready_).get(); }
     Result<void> prepare();
-    Result<int> wait(Rank rank, int timeout_ms);
+    int wait(Rank rank, int timeout_ms);
 
     sd_event *others_;  // Daemon's, outlives this
     UniqueFd ready_, late_;

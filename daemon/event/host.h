@@ -160,14 +160,14 @@ class Host final : public Effects, private SegmentFacts {
     void serve_client(ClientSocket &client, uint32_t events);
     bool bind_peer(ClientSocket &client, UniqueFd pidfd);
     void client_ready(ClientSocket &client, uint32_t events);
-    // `packet`: what the socket gave when it was asked. How many were handled.
-    int read_packets(ClientSocket &client, Result<wire::Packet> packet);
+    // `packet`: what the socket gave when it was asked. Settles what the client is polled for.
+    void read_packets(ClientSocket &client, Result<wire::Packet> &&packet);
     metrics::RequestClass handle_packet(ClientSocket &client, wire::Packet &packet);
     bool paused(const ClientSocket &client) const;  // it has too much to read
     void count_queue(ClientSocket &client);         // after each change of it
     bool check_sender(ClientSocket &client, const wire::Packet &packet);
     void handle_request(ClientSocket &client, const wire::Request &request, wire::Packet &packet);
-    void send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+    void send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> &&fds,
               uint64_t reply_id);
     void after_send(ClientSocket &client, SendOutcome outcome);
     void begin_close(ClientSocket &client, metrics::Closed reason, std::string_view why);

@@ -172,7 +172,7 @@ void Host::client_ready(ClientSocket &client, uint32_t events) {
         } else if (Share *share = over_share(client.peer.uid); share && !share->late) {
             set_late(client.peer.uid, true);  // and is told again, after everybody else
         } else {
-            read_packets(client, wire::receive_packet(client.socket.get(), frame_));
+            return read_packets(client, wire::receive_packet(client.socket.get(), frame_));
         }
     }
     if (client.stage != ClientSocket::Stage::Dead)
@@ -197,7 +197,7 @@ void Host::count_queue(ClientSocket &client) {
     client.counted = client.queue.bytes();
 }
 
-int Host::read_packets(ClientSocket &client, Result<wire::Packet> packet) {
+void Host::read_packets(ClientSocket &client, Result<wire::Packet> &&packet) {
     int handled = 0;
     // What reading it took is the first packet's; what follows begins where the one before has ended.
     const TimeNs begin = clock_;
@@ -238,7 +238,7 @@ int Host::read_packets(ClientSocket &client, Result<wire::Packet> packet) {
             std::find(active_.begin(), active_.end(), client.id) == active_.end())
             active_.push_back(client.id);
     }
-    return handled;
+    update_interest(client);
 }
 
 // Answers, or closes the client; says what kind of request it was.
@@ -315,10 +315,8 @@ void Host::reply(ConnectionId to, const wire::Reply &reply, std::span<const Segm
         client->takes_fds = true;
         set_pass_rights(client->socket.get(), true);
     }
-    wire::Reply refusal{reply.id, {}};
     auto refuse = [&](wire::Status status, std::string_view message) {
-        refusal.body = wire::StatusOnly{status, message, 0};
-        return encoder_.reply(refusal);
+        return encoder_.reply({reply.id, wire::StatusOnly{status, message, 0}});
     };
     std::vector<UniqueFd> fds;
     auto frame = encoder_.reply(reply);
@@ -356,7 +354,7 @@ void Host::event(ConnectionId to, const wire::Event &event) {
         log_client(*client, 3, "event not sent: " + describe(frame.error()));
 }
 
-void Host::send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> fds,
+void Host::send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> &&fds,
                 uint64_t reply_id) {
     after_send(client,
                client.queue.send(client.socket.get(), frame, std::move(fds), reply_id, spent_));
@@ -365,7 +363,8 @@ void Host::send(ClientSocket &client, std::span<const std::byte> frame, std::vec
 void Host::after_send(ClientSocket &client, SendOutcome outcome) {
     count_queue(client);
     // What was sent left duplicates of its descriptors.
-    close_fds(client.peer.uid, spent_);
+    if (!spent_.empty())
+        close_fds(client.peer.uid, spent_);
     // A reply whose descriptors cannot pass becomes one that says so; what is behind it goes on.
     while (outcome == SendOutcome::TooManyFds) {
         wire::Reply refusal{
@@ -391,7 +390,8 @@ void Host::after_send(ClientSocket &client, SendOutcome outcome) {
     }
     if (client.queue.empty() && client.stage == ClientSocket::Stage::Closing)
         return kill(client, client.end);
-    update_interest(client);
+    if (&client != asking_)  // else when all that is read from it now is answered
+        update_interest(client);
 }
 
 void Host::update_interest(ClientSocket &client) {

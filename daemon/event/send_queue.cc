@@ -8,11 +8,16 @@
 namespace maru {
 namespace {
 
-SendOutcome send_one(int socket, std::span<const std::byte> bytes, std::span<const UniqueFd> fds) {
-    std::vector<int> raw;
+std::vector<int> numbers_of(std::span<const UniqueFd> fds) {
+    std::vector<int> numbers;
     for (const UniqueFd &fd : fds)
-        raw.push_back(fd.get());
-    auto sent = wire::send_packet(socket, bytes, raw);
+        numbers.push_back(fd.get());
+    return numbers;
+}
+
+SendOutcome send_one(int socket, std::span<const std::byte> bytes, std::span<const UniqueFd> fds) {
+    const auto sent = fds.empty() ? wire::send_packet(socket, bytes)
+                                  : wire::send_packet(socket, bytes, numbers_of(fds));
     if (sent)
         return SendOutcome::Sent;
     switch (sent.error().code) {
@@ -37,12 +42,14 @@ void move_to(std::vector<UniqueFd> &from, std::vector<UniqueFd> &to) {
 
 }  // namespace
 
-SendOutcome SendQueue::send(int socket, std::span<const std::byte> bytes, std::vector<UniqueFd> fds,
-                            uint64_t reply_id, std::vector<UniqueFd> &ret_spent) {
+SendOutcome SendQueue::send(int socket, std::span<const std::byte> bytes,
+                            std::vector<UniqueFd> &&fds, uint64_t reply_id,
+                            std::vector<UniqueFd> &ret_spent) {
     // Behind what waits already: the order of replies on the wire is the order of answers.
     SendOutcome outcome = packets_.empty() ? send_one(socket, bytes, fds) : SendOutcome::Full;
     if (outcome == SendOutcome::Sent || outcome == SendOutcome::Gone) {
-        move_to(fds, ret_spent);
+        if (!fds.empty())
+            move_to(fds, ret_spent);
         return outcome;
     }
     bytes_ += bytes.size();

@@ -27,7 +27,7 @@ class SendQueue {
   public:
     // Sends at once if nothing waits. The packet is queued unless the outcome is Sent or Gone.
     // `reply_id`: of the reply it is, for replace_front; 0 for an event.
-    SendOutcome send(int socket, std::span<const std::byte> bytes, std::vector<UniqueFd> fds,
+    SendOutcome send(int socket, std::span<const std::byte> bytes, std::vector<UniqueFd> &&fds,
                      uint64_t reply_id, std::vector<UniqueFd> &ret_spent);
     SendOutcome flush(int socket, std::vector<UniqueFd> &ret_spent);
 

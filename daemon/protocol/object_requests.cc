@@ -159,13 +159,13 @@ bool Service::Impl::manifest_fits(const Call &call, size_t keys, const wire::Man
                                   uint64_t max_objects) {
     uint64_t shards = manifest.shard_count, parts = manifest.part_count;
     if (shards == 0 || parts == 0 || shards > UINT32_MAX - uint64_t{manifest.first_shard} + 1 ||
-        parts > UINT32_MAX - uint64_t{manifest.first_part} + 1) {
+        parts > UINT32_MAX - uint64_t{manifest.first_part} + 1) [[unlikely]] {
         refuse(call, wire::Status::InvalidArgument,
                "manifest: shard_count and part_count must be at least 1 and end within 32 bits");
         return false;
     }
     // shards * parts fits in 64 bits; compared before it is multiplied by the keys.
-    if (shards * parts > max_objects || shards * parts * keys > max_objects) {
+    if (shards * parts > max_objects || shards * parts * keys > max_objects) [[unlikely]] {
         refuse(call, wire::Status::TooLarge,
                std::to_string(keys) + " keys of " + std::to_string(shards * parts) +
                    " objects each; at most " + std::to_string(max_objects) +

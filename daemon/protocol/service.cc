@@ -41,11 +41,11 @@ Service::Impl::Impl(ServiceConfig service_config, Effects &world, TimeNs start)
 // ---- answers
 // -------------------------------------------------------------------------------------
 
-void Service::Impl::reply(const Call &call, wire::ReplyBody body,
-                          std::span<const SegmentRef> segments) {
-    count_result(call.kind, body);
+void Service::Impl::send(const Call &call, const wire::Reply &reply,
+                         std::span<const SegmentRef> segments) {
+    count_result(call.kind, reply.body);
     flush_records();
-    effects.reply(call.connection.id, wire::Reply{call.id, std::move(body)}, segments);
+    effects.reply(call.connection.id, reply, segments);
 }
 
 void Service::Impl::reply(const Waiter &waiter, wire::ReplyBody body,

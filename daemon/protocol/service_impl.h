@@ -119,7 +119,12 @@ struct Service::Impl {
     };
 
     // ---- answers (service.cc)
-    void reply(const Call &call, wire::ReplyBody body, std::span<const SegmentRef> segments = {});
+    // `body`: any of the bodies. It is moved once, into the reply that is sent.
+    template <typename Body>
+    void reply(const Call &call, Body &&body, std::span<const SegmentRef> segments = {}) {
+        send(call, wire::Reply{call.id, std::forward<Body>(body)}, segments);
+    }
+    void send(const Call &call, const wire::Reply &reply, std::span<const SegmentRef> segments);
     void reply(const Waiter &waiter, wire::ReplyBody body,
                std::span<const SegmentRef> segments = {});
     void ok(const Call &call);

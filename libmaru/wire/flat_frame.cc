@@ -86,6 +86,10 @@ bool read_manifest(const Words &in, size_t pointer, size_t begin, Manifest *ret)
         in[pointer] != struct_pointer(begin - pointer - 1, kManifestWords, 0))
         return false;
     const uint64_t shards = in[begin], parts = in[begin + 1];
+    if (!(shards | parts)) {  // one object, as nearly always
+        *ret = Manifest{};
+        return true;
+    }
     DecodeError unused;
     return FieldReader(unused).manifest(
         static_cast<uint32_t>(shards), static_cast<uint32_t>(shards >> 32) ^ 1,

@@ -42,6 +42,40 @@ void take_control(msghdr &header, Packet *packet) {
     }
 }
 
+// What was received, and what came with it. It is made where it is returned: to move it costs more.
+Result<Packet> packet_of(msghdr &header, std::span<std::byte> bytes) {
+    Result<Packet> received{Packet()};
+    Packet &packet = *received;
+    if (header.msg_controllen > 0)
+        take_control(header, &packet);
+    packet.bytes = bytes;
+    packet.truncated = header.msg_flags & MSG_TRUNC;
+    packet.fds_lost = header.msg_flags & MSG_CTRUNC;
+    // The end of the stream. An empty packet that brings descriptors is handed out all the same:
+    // the caller closes them where closing may block.
+    if (bytes.empty() && packet.fds.empty() && !packet.fds_lost)
+        received = Error{EPIPE, "receive packet: the peer is gone"};
+    return received;
+}
+
+ssize_t send_with(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+    iovec part{const_cast<std::byte *>(bytes.data()), bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    const size_t space = CMSG_SPACE(fds.size_bytes());
+    std::memset(control, 0, space);
+    header.msg_control = control;
+    header.msg_controllen = space;
+    cmsghdr *c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
+    return ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 }  // namespace
 
 bool allow_waiting(int socket, int64_t longest_ns) {
@@ -80,41 +114,18 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer, Wait wait
                                                                     : errno;
         return Error{code, "receive packet"};
     }
-    Packet packet;
-    take_control(header, &packet);
-    packet.bytes = buffer.first(static_cast<size_t>(n));
-    packet.truncated = header.msg_flags & MSG_TRUNC;
-    packet.fds_lost = header.msg_flags & MSG_CTRUNC;
-    // The end of the stream. An empty packet that brings descriptors is handed out all the same:
-    // the caller closes them where closing may block.
-    if (n == 0 && packet.fds.empty() && !packet.fds_lost)
-        return Error{EPIPE, "receive packet: the peer is gone"};
-    return packet;
+    return packet_of(header, buffer.first(static_cast<size_t>(n)));
 }
 
 Result<void> send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
     if (fds.size() > kMaxDescriptors)
         return Error{EINVAL, "send packet: " + std::to_string(fds.size()) +
                                  " descriptors, at most " + std::to_string(kMaxDescriptors)};
-    alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
-    iovec part{const_cast<std::byte *>(bytes.data()), bytes.size()};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    if (!fds.empty()) {
-        const size_t space = CMSG_SPACE(fds.size_bytes());
-        std::memset(control, 0, space);
-        header.msg_control = control;
-        header.msg_controllen = space;
-        cmsghdr *c = CMSG_FIRSTHDR(&header);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(fds.size_bytes());
-        std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
-    }
     ssize_t n;
     do {
-        n = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        // Nearly always without descriptors, and then the kernel has no header to read.
+        n = fds.empty() ? ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : send_with(socket, bytes, fds);
     } while (n < 0 && errno == EINTR);
     if (n >= 0)
         return {};

@@ -226,6 +226,12 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     return NEXT(ssize_t(*)(int, struct msghdr *, int), "recvmsg")(fd, message, flags);
 }
 
+EXPORT ssize_t send(int fd, const void *bytes, size_t length, int flags) {
+    if (fails(SHIM_SENDMSG, NULL))
+        return -1;
+    return NEXT(ssize_t(*)(int, const void *, size_t, int), "send")(fd, bytes, length, flags);
+}
+
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     if (fails(SHIM_SENDMSG, NULL) ||
         (message && message->msg_controllen > 0 && fails(SHIM_SENDMSG_FDS, NULL)))

@@ -28,7 +28,7 @@ enum shim_call {
     SHIM_FSYNC, /* fsync and fdatasync */
     SHIM_ACCEPT,
     SHIM_RECVMSG,
-    SHIM_SENDMSG,
+    SHIM_SENDMSG,     /* and send */
     SHIM_SENDMSG_FDS, /* those that carry descriptors */
     SHIM_EPOLL_ADD,
     SHIM_PIDFD_OPEN,
