@@ -163,10 +163,13 @@ class Host final : public Effects, private SegmentFacts {
     // `packet`: what the socket gave when it was asked. Settles what the client is polled for.
     void read_packets(ClientSocket &client, Result<wire::Packet> &&packet);
     metrics::RequestClass handle_packet(ClientSocket &client, wire::Packet &packet);
-    bool paused(const ClientSocket &client) const;  // it has too much to read
-    void count_queue(ClientSocket &client);         // after each change of it
-    bool check_sender(ClientSocket &client, const wire::Packet &packet);
+    bool paused(const ClientSocket &client) const;                        // it has too much to read
+    void count_queue(ClientSocket &client);                               // after each change of it
+    bool check_sender(ClientSocket &client, const wire::Packet &packet);  // one by_credentials
     void handle_request(ClientSocket &client, const wire::Request &request, wire::Packet &packet);
+    // Takes out of `fds` what was adopted.
+    void handle_with_descriptors(ClientSocket &client, const wire::Request &request,
+                                 std::vector<UniqueFd> &fds);
     void send(ClientSocket &client, std::span<const std::byte> frame, std::vector<UniqueFd> &&fds,
               uint64_t reply_id);
     void after_send(ClientSocket &client, SendOutcome outcome);

@@ -124,8 +124,6 @@ bool Host::bind_peer(ClientSocket &client, UniqueFd pidfd) {
 // On kernels without SO_PEERPIDFD: each packet says who sent it, and it must always be the same
 // living process; the nonce of hello makes it answer once more after its pidfd was opened.
 bool Host::check_sender(ClientSocket &client, const wire::Packet &packet) {
-    if (!client.by_credentials)
-        return true;
     auto sender = static_cast<uint32_t>(std::max<pid_t>(packet.sender_pid, 0));
     if (client.stage == ClientSocket::Stage::AwaitCredentials) {
         client.peer.pid = sender;
@@ -244,7 +242,7 @@ void Host::read_packets(ClientSocket &client, Result<wire::Packet> &&packet) {
 // Answers, or closes the client; says what kind of request it was.
 metrics::RequestClass Host::handle_packet(ClientSocket &client, wire::Packet &packet) {
     constexpr auto kNone = metrics::RequestClass::Session;
-    if (!check_sender(client, packet))
+    if (client.by_credentials && !check_sender(client, packet))
         return kNone;
     if (packet.truncated) {
         begin_close(client, metrics::Closed::Malformed,
@@ -279,22 +277,28 @@ metrics::RequestClass Host::handle_packet(ClientSocket &client, wire::Packet &pa
     return kind;
 }
 
-void Host::handle_request(ClientSocket &client, const wire::Request &request,
-                          wire::Packet &packet) {
+void Host::handle_with_descriptors(ClientSocket &client, const wire::Request &request,
+                                   std::vector<UniqueFd> &fds) {
     std::vector<AttachedDescriptor> found;
     // Anywhere else descriptors are refused unseen.
     bool looked_at = std::holds_alternative<wire::AttachPoolRequest>(request.body);
-    for (const UniqueFd &fd : packet.fds)
+    for (const UniqueFd &fd : fds)
         found.push_back(looked_at ? inspect_descriptor(fd.get()) : AttachedDescriptor{});
-    bool done_attaching = std::holds_alternative<wire::AttachDoneRequest>(request.body);
     service_->handle(client.id, request, found, now_);
-    if (!packet.fds.empty()) {
-        auto adopted = service_->adopted_descriptors();
-        for (size_t i = 0; i < packet.fds.size() && i < adopted.size(); ++i)
-            if (adopted[i].pool != 0)
-                segments_.adopt(adopted[i], std::move(packet.fds[i]), client.peer.uid, false);
-        std::erase_if(packet.fds, [](const UniqueFd &fd) { return !fd; });
-    }
+    auto adopted = service_->adopted_descriptors();
+    for (size_t i = 0; i < fds.size() && i < adopted.size(); ++i)
+        if (adopted[i].pool != 0)
+            segments_.adopt(adopted[i], std::move(fds[i]), client.peer.uid, false);
+    std::erase_if(fds, [](const UniqueFd &fd) { return !fd; });
+}
+
+void Host::handle_request(ClientSocket &client, const wire::Request &request,
+                          wire::Packet &packet) {
+    bool done_attaching = std::holds_alternative<wire::AttachDoneRequest>(request.body);
+    if (packet.fds.empty())
+        service_->handle(client.id, request, {}, now_);
+    else
+        handle_with_descriptors(client, request, packet.fds);
     if (done_attaching && client.takes_fds) {
         client.takes_fds = false;
         set_pass_rights(client.socket.get(), false);

@@ -155,23 +155,26 @@ void Service::Impl::on(Call &call, const wire::ResolveRequest &request) {
 // ---- lookup
 // --------------------------------------------------------------------------------------
 
+bool Service::Impl::too_many_objects(const Call &call, size_t keys, uint64_t per_key,
+                                     uint64_t max_objects) {
+    refuse(call, wire::Status::TooLarge,
+           std::to_string(keys) + " keys of " + std::to_string(per_key) +
+               " objects each; at most " + std::to_string(max_objects) + " objects in one request");
+    return false;
+}
+
 bool Service::Impl::manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
                                   uint64_t max_objects) {
     uint64_t shards = manifest.shard_count, parts = manifest.part_count;
     if (shards == 0 || parts == 0 || shards > UINT32_MAX - uint64_t{manifest.first_shard} + 1 ||
-        parts > UINT32_MAX - uint64_t{manifest.first_part} + 1) [[unlikely]] {
+        parts > UINT32_MAX - uint64_t{manifest.first_part} + 1) {
         refuse(call, wire::Status::InvalidArgument,
                "manifest: shard_count and part_count must be at least 1 and end within 32 bits");
         return false;
     }
     // shards * parts fits in 64 bits; compared before it is multiplied by the keys.
-    if (shards * parts > max_objects || shards * parts * keys > max_objects) [[unlikely]] {
-        refuse(call, wire::Status::TooLarge,
-               std::to_string(keys) + " keys of " + std::to_string(shards * parts) +
-                   " objects each; at most " + std::to_string(max_objects) +
-                   " objects in one request");
-        return false;
-    }
+    if (shards * parts > max_objects || shards * parts * keys > max_objects)
+        return too_many_objects(call, keys, shards * parts, max_objects);
     return true;
 }
 
@@ -215,7 +218,7 @@ void Service::Impl::on(Call &call, const wire::ProbeRequest &request) {
     }
     uint32_t prefix = directory.probe(reader->holder, ns, request.keys, request.manifest,
                                       request.stop_at_miss, bits);
-    tally.probe_hits += count_bits(bits);
+    tally.probe_hits += prefix == request.keys.size() ? prefix : count_bits(bits);
     tally.probe_prefix_keys += prefix;
     reply(call, wire::ProbeReply{prefix, bits, wire::ProbeReason::None});
 }

@@ -138,27 +138,36 @@ void Service::Impl::forget_waiters(Connection &connection) {
 // ---- shared checks
 // -------------------------------------------------------------------------------
 
+bool Service::Impl::not_now(const Call &call, const RequestRule &rule, std::string_view why) {
+    refuse(call, wire::Status::Protocol, std::string(rule.name) + ": " + std::string(why));
+    return false;
+}
+
+bool Service::Impl::not_for_schedulers(const Call &call, const RequestRule &rule) {
+    refuse(call, wire::Status::Denied,
+           std::string(rule.name) +
+               ": a scheduler session is metadata-only; only a worker session may do this");
+    return false;
+}
+
 bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
     const Connection &connection = call.connection;
-    auto not_now = [&](std::string_view why) {
-        refuse(call, wire::Status::Protocol, std::string(rule.name) + ": " + std::string(why));
-        return false;
-    };
     switch (connection.state) {
         case ConnectionState::AwaitHello:
-            return rule.need == Need::Fresh || not_now("the first message must be Hello");
+            return rule.need == Need::Fresh ||
+                   not_now(call, rule, "the first message must be Hello");
         case ConnectionState::AwaitProof:
             return rule.need == Need::Proof ||
-                   not_now("HelloProof with the nonce of Hello comes next");
+                   not_now(call, rule, "HelloProof with the nonce of Hello comes next");
         default:
             break;
     }
     const Session *session = call.session();
     switch (rule.need) {
         case Need::Fresh:
-            return not_now("said already on this connection");
+            return not_now(call, rule, "said already on this connection");
         case Need::Proof:
-            return not_now("no nonce was asked on this connection, or it was answered");
+            return not_now(call, rule, "no nonce was asked on this connection, or it was answered");
         case Need::Hello:
         case Need::NoSession:
             return true;
@@ -168,19 +177,15 @@ bool Service::Impl::allowed(const Call &call, const RequestRule &rule) {
             break;
     }
     if (!session)
-        return not_now("needs a session: OpenSession or Attach first");
+        return not_now(call, rule, "needs a session: OpenSession or Attach first");
     bool attaching =
         session->state == SessionState::Attaching || session->state == SessionState::Restoring;
-    if (rule.worker_only && !session->worker()) {
-        refuse(call, wire::Status::Denied,
-               std::string(rule.name) +
-                   ": a scheduler session is metadata-only; only a worker session may do this");
-        return false;
-    }
+    if (rule.worker_only && !session->worker())
+        return not_for_schedulers(call, rule);
     if (rule.need == Need::Session && attaching)
-        return not_now("the session is being re-attached; AttachDone comes first");
+        return not_now(call, rule, "the session is being re-attached; AttachDone comes first");
     if (rule.need == Need::Attaching && !attaching)
-        return not_now("only between Attach and AttachDone");
+        return not_now(call, rule, "only between Attach and AttachDone");
     return true;
 }
 
@@ -191,9 +196,9 @@ wire::Status Service::Impl::namespace_of(const Call &call, wire::Id id, bool any
     bool any_epoch = MARU_MUTANT(NamespaceByNumberAfterRestart) || MARU_MUTANT(StaleEpochAccepted);
     if (wire::id_epoch(id) != config.epoch && !any_epoch)
         return wire::Status::StaleEpoch;
-    if (!directory.namespace_exists(wire::id_number(id)))
-        return wire::Status::NotFound;
     uint32_t uid = directory.namespace_uid(wire::id_number(id));
+    if (uid == UINT32_MAX)  // no namespace
+        return wire::Status::NotFound;
     bool usable = any_seen ? may_see(call, uid) : call.connection.peer.uid == uid;
     if (!usable && !MARU_MUTANT(ForeignNamespaceServed))
         return wire::Status::NotFound;

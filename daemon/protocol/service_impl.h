@@ -142,6 +142,9 @@ struct Service::Impl {
 
     // ---- shared checks (service.cc)
     bool allowed(const Call &call, const struct RequestRule &rule);
+    // Refusals, which return false: apart from the checks, which are made for every request.
+    bool not_now(const Call &call, const struct RequestRule &rule, std::string_view why);
+    bool not_for_schedulers(const Call &call, const struct RequestRule &rule);
     // The index behind a wire id, or the refusal: StaleEpoch, NotFound.
     wire::Status namespace_of(const Call &call, wire::Id id, bool any_seen,
                               NamespaceIndex *ret_index) const;
@@ -267,6 +270,7 @@ struct Service::Impl {
                                   uint32_t prefetched);
     bool manifest_fits(const Call &call, size_t keys, const wire::Manifest &manifest,
                        uint64_t max_objects);
+    bool too_many_objects(const Call &call, size_t keys, uint64_t per_key, uint64_t max_objects);
     void distribute_drained();
 
     // ---- admin_requests.cc, listing.cc, explain.cc
