@@ -46,7 +46,7 @@ void AcquireOp::next(wire::RequestBody &body, Part &part) {
 }
 
 // A location is believed only where this process itself published that generation.
-uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
+inline uint32_t AcquireOp::checked(const wire::AcquireResult &result) const {
     const HeldTable &table = session_.held();
     const uint32_t held = table.find_replica(result.replica);
     if (held == HeldTable::kNone)
@@ -105,6 +105,14 @@ bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vec
         fail(EPROTO, "marud answered an acquire with another number of objects than asked");
         return false;  // which leases it gave is not known: attach tells it which we have
     }
+    // Nearly always all in the same pool.
+    wire::Id pool = 0;
+    bool own = session_.find_pool(pool) != nullptr;
+    const auto in_own_pool = [&](wire::Id id) {
+        if (id != std::exchange(pool, id))
+            own = session_.find_pool(id) != nullptr;
+        return own;
+    };
     uint32_t first_miss = part.count;
     for (uint32_t key = 0; key < part.count; ++key) {
         const auto results = reply->results.subspan(size_t{key} * objects, objects);
@@ -117,7 +125,7 @@ bool AcquireOp::on_reply(const Part &part, const wire::ReplyBody &body, std::vec
                 whole = false;
                 continue;
             }
-            if (!detached() && !session_.find_pool(results[i].pool)) {
+            if (!detached() && !in_own_pool(results[i].pool)) {
                 const auto index = static_cast<uint32_t>(at + i);
                 if (take_foreign(results[i], index) == HeldTable::kNone) {
                     session_.stray_lease(results[i].replica, results[i].generation);

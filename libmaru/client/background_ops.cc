@@ -14,13 +14,14 @@ void BackgroundOp::kick() { session_.transport().start(*this); }
 
 // ---- leases that ended ---------------------------------------------------------------------------
 
-void ReleaseOp::add(uint32_t held) {
-    Held &entry = session_.held()[held];
+void ReleaseOp::add(uint32_t held, Held &entry) {
     if (entry.release_queued)
         return;  // and so is the op
     entry.release_queued = true;
     queue_.push_back(held);
-    if (queue_.size() == 1 || queue_.size() >= session_.transport().limits().batch_items)
+    // The first, and the one that fills a message. What cannot go then goes with the next reply.
+    const size_t collected = queue_.size();
+    if (collected == 1 || collected == session_.transport().limits().batch_items)
         kick();
 }
 
@@ -53,19 +54,22 @@ void ReleaseOp::next(wire::RequestBody &body, Part &part) {
         names_.push_back(stray_.back());
         stray_.pop_back();
     }
-    while (!queue_.empty() && names_.size() < limit) {
-        Held &entry = session_.held()[queue_.back()];
+    HeldTable &table = session_.held();
+    size_t left = queue_.size();
+    while (left > 0 && names_.size() < limit) {
+        const uint32_t held = queue_[left - 1];
+        Held &entry = table[held];
         if (entry.release_queued && entry.told_leases > entry.leases) {
             names_.push_back({entry.replica, entry.run.generation});
             if (--entry.told_leases > entry.leases)
                 continue;
         }
         entry.release_queued = false;
-        const uint32_t held = queue_.back();
-        queue_.pop_back();
+        --left;
         if (entry.state == HeldState::Foreign && entry.leases == 0 && entry.told_leases == 0)
             session_.free_held(held);
     }
+    queue_.resize(left);
     part.count = static_cast<uint32_t>(names_.size());
     body = wire::ReleaseRequest{names_};
 }

@@ -37,7 +37,7 @@ class BackgroundOp : public Op {
 class ReleaseOp final : public BackgroundOp {
   public:
     using BackgroundOp::BackgroundOp;
-    void add(uint32_t held);
+    void add(uint32_t held, Held &entry);  // the entry of that number
     void add_stray(wire::Id replica, uint64_t generation);
     void forget();  // marud learns the counts another way
     bool unsent() const override { return !queue_.empty() || !stray_.empty(); }

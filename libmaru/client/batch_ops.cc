@@ -63,19 +63,23 @@ bool BatchOp::failed(const wire::ReplyBody &body) {
     return true;
 }
 
-Outcome run(Session &session, Lock &lock, BatchOp &op) {
-    const TimeNs deadline = session.call_deadline();
-    if (session.over())
-        op.fail(session.over(), session.over_why());
-    session.transport().start(op);
-    session.transport().finish(lock, op, deadline);
-    Outcome outcome;
+Outcome complete(BatchOp &op) {
     try {
-        outcome = op.complete();
+        return op.complete();
     } catch (const std::bad_alloc &) {
         op.fail(ENOMEM, "no memory for the results");
-        outcome = op.complete();
+        return op.complete();
     }
+}
+
+Outcome run(Session &session, Lock &lock, BatchOp &op) {
+    const TimeNs now = now_ns();
+    const TimeNs deadline = session.call_deadline(now);
+    if (session.over())
+        op.fail(session.over(), session.over_why());
+    session.transport().start(op, now);
+    session.transport().finish(lock, op, deadline, now);
+    Outcome outcome = complete(op);
     session.transport().release(op);
     return outcome;
 }

@@ -58,6 +58,8 @@ T *prepare(Session &session, Session::Idle<T> &idle, Arguments &&...arguments) {
     }
     return op;
 }
+// The results, or that there is no memory for them.
+Outcome complete(BatchOp &op);
 // The blocking form: until everything is answered or the deadline.
 Outcome run(Session &session, Lock &lock, BatchOp &op);
 // The asynchronous form. The queue has admitted it.

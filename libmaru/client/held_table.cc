@@ -5,10 +5,6 @@
 
 namespace maru::client {
 
-uint32_t HeldTable::hash(wire::Id replica) {
-    return static_cast<uint32_t>((replica * 0x9e3779b97f4a7c15ull) >> 32);
-}
-
 // Digests are uniform already; shard and part must not fall on the same place.
 uint32_t HeldTable::hash(const Namespace *ns, const wire::Key &key) {
     uint64_t head;
@@ -81,11 +77,6 @@ void HeldTable::rename(uint32_t slot, wire::Id replica) {
     by_replica_.erase(slot, hash(slots_[slot].replica));
     slots_[slot].replica = replica;
     by_replica_.insert(slot, hash(replica));
-}
-
-uint32_t HeldTable::find_replica(wire::Id replica) const {
-    return by_replica_.find(hash(replica),
-                            [&](uint32_t s) { return slots_[s].replica == replica; });
 }
 
 uint32_t HeldTable::find_ready(const Namespace *ns, const wire::Key &key) const {

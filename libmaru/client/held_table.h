@@ -62,7 +62,10 @@ class HeldTable {
     Held &operator[](uint32_t slot) { return slots_[slot]; }
     const Held &operator[](uint32_t slot) const { return slots_[slot]; }
 
-    uint32_t find_replica(wire::Id replica) const;
+    uint32_t find_replica(wire::Id replica) const {
+        return by_replica_.find(hash(replica),
+                                [&](uint32_t s) { return slots_[s].replica == replica; });
+    }
     // Only Ready ones are found by key.
     uint32_t find_ready(const Namespace *ns, const wire::Key &key) const;
     // No longer found by key.
@@ -76,7 +79,9 @@ class HeldTable {
     uint32_t insert(HeldState state, Namespace *ns, const wire::Key &key, wire::Id replica,
                     const pool::PageRun &run);
     static uint32_t hash(const Namespace *ns, const wire::Key &key);
-    static uint32_t hash(wire::Id replica);
+    static uint32_t hash(wire::Id replica) {
+        return static_cast<uint32_t>((replica * 0x9e3779b97f4a7c15ull) >> 32);
+    }
 
     Chunked<Held, 256> slots_;
     std::vector<uint32_t> free_;

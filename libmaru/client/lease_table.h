@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -23,7 +22,9 @@ struct alignas(64) LeaseSlot {
     const std::byte *data = nullptr;
     uint64_t length = 0;
     uint64_t generation = 0;
+    LeaseSlot *next_free = nullptr;  // of a free one
 };
+static_assert(sizeof(LeaseSlot) == 64);
 
 class LeaseHandle {
   public:
@@ -52,16 +53,47 @@ class LeaseTable {
   public:
     // A handle for the bytes. Throws bad_alloc. Under the session's lock.
     void *add(Session *session, uint32_t held, const std::byte *data, uint64_t length,
-              uint64_t generation);
+              uint64_t generation) {
+        if (!first_free_)
+            grow();
+        LeaseSlot *slot = first_free_;
+        first_free_ = slot->next_free;
+        --free_;
+        slot->held = held;
+        slot->session = session;
+        slot->data = data;
+        slot->length = length;
+        slot->generation = generation;
+        const uint32_t tag =
+            ((slot->state.load(std::memory_order_relaxed) >> 1) + 1) & LeaseHandle::kTagMask;
+        slot->state.store(tag << 1 | 1, std::memory_order_release);
+        ++live_;
+        return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(slot) | tag);
+    }
     // The slot of an ended lease may be used again. Under the session's lock.
-    void recycle(LeaseSlot *slot);
-    void reserve(size_t more);  // so that add() cannot fail
+    void recycle(LeaseSlot *slot) {
+        append(slot);
+        --live_;
+    }
+    void reserve(size_t more) {  // so that add() cannot fail
+        while (free_ < more)
+            grow();
+    }
     uint64_t live() const { return live_; }
 
   private:
+    void grow();
+    void append(LeaseSlot *slot) {
+        slot->next_free = nullptr;
+        (first_free_ ? last_free_->next_free : first_free_) = slot;
+        last_free_ = slot;
+        ++free_;
+    }
+
     static constexpr size_t kChunk = 256;
     std::vector<std::unique_ptr<LeaseSlot[]>> chunks_;
-    std::deque<LeaseSlot *> free_;
+    LeaseSlot *first_free_ = nullptr, *last_free_ = nullptr;  // the last: while there is a first
+    size_t free_ = 0;
     uint64_t live_ = 0;
 };
 

@@ -331,13 +331,7 @@ void Session::on_fenced(std::string_view why) {
 void Session::on_done(Op &op) {
     auto &batch = static_cast<BatchOp &>(op);
     CompletionQueue &queue = *op.queue;
-    int64_t result;
-    try {
-        result = batch.complete().value;
-    } catch (const std::bad_alloc &) {
-        op.fail(ENOMEM, "no memory for the results");
-        result = batch.complete().value;
-    }
+    const int64_t result = complete(batch).value;
     async_.erase(std::find(async_.begin(), async_.end(), &op));
     transport_.add_async(-1);
     queue.push({op.user_data, result});

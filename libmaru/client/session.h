@@ -101,7 +101,9 @@ class Session final : public Transport::Listener {
     const SessionOptions &options() const { return options_; }
     uint32_t epoch() const { return epoch_; }
     SessionState state() const { return state_; }
-    TimeNs call_deadline() const { return after_ms(timeout_ms_.load(std::memory_order_relaxed)); }
+    TimeNs call_deadline(TimeNs now = now_ns()) const {
+        return now + timeout_ms_.load(std::memory_order_relaxed) * kMillisecond;
+    }
     // 0, or why nothing may be asked any more.
     int over() const { return state_ == SessionState::Fenced ? EKEYREVOKED : 0; }
     const std::string &over_why() const { return over_why_; }

@@ -120,7 +120,7 @@ void Session::drop_lease(uint32_t held, bool told_only) {
         return;
     }
     if (entry.told_leases > entry.leases && !over())
-        release_op_.add(held);
+        release_op_.add(held, entry);
     if (entry.state == HeldState::Reclaiming && entry.leases == 0 && !over())
         ack_op_.add(held);
 }

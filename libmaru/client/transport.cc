@@ -70,6 +70,14 @@ void Transport::set_open(bool open) {
     pump();
 }
 
+inline void Transport::unqueue(Op &op) {
+    if (!op.queued_)
+        return;
+    auto &queue = op.control ? control_queue_ : queue_;
+    queue.erase(std::find(queue.begin(), queue.end(), &op));
+    op.queued_ = false;
+}
+
 void Transport::disconnect(int code, std::string_view why) {
     if (!connection_)
         return;
@@ -109,7 +117,7 @@ void Transport::disconnect(int code, std::string_view why) {
 
 // ---- ops -----------------------------------------------------------------------------------------
 
-void Transport::start(Op &op) {
+void Transport::start(Op &op, TimeNs now) {
     enqueue(op);
     if (!op.queued_) {  // nothing to send
         check(op);
@@ -117,7 +125,7 @@ void Transport::start(Op &op) {
     }
     if (op.queue && !io_reads_ && reader_ == Reader::None)
         wake();
-    pump();
+    pump(now);
 }
 
 void Transport::enqueue(Op &op) {
@@ -129,14 +137,6 @@ void Transport::enqueue(Op &op) {
     }
     op.queued_ = true;
     (op.control ? control_queue_ : queue_).push_back(&op);
-}
-
-void Transport::unqueue(Op &op) {
-    if (!op.queued_)
-        return;
-    auto &queue = op.control ? control_queue_ : queue_;
-    queue.erase(std::find(queue.begin(), queue.end(), &op));
-    op.queued_ = false;
 }
 
 // Completes an op when all of it is answered; sends again what was lost.
@@ -165,8 +165,9 @@ void Transport::start_detached(Op &op) {
     start(op);
 }
 
-bool Transport::finish(Lock &lock, Op &op, TimeNs deadline) {
-    if (!wait(lock, &op, deadline, [&] { return op.done_; })) {
+bool Transport::finish(Lock &lock, Op &op, TimeNs deadline, TimeNs now) {
+    if (!wait(
+            lock, &op, deadline, [&] { return op.done_; }, now)) {
         detach(op, connection_ ? ETIMEDOUT : ENOTCONN);
         return false;
     }
@@ -211,12 +212,12 @@ void Transport::fail_all(int code, std::string_view why) {
 
 // ---- sending -------------------------------------------------------------------------------------
 
-uint32_t Transport::slot_limit(bool reserve) const {
+inline uint32_t Transport::slot_limit(bool reserve) const {
     return reserve && limits_.in_flight > 2 * kReservedSlots ? limits_.in_flight - kReservedSlots
                                                              : limits_.in_flight;
 }
 
-Op *Transport::next_op() {
+inline Op *Transport::next_op() {
     if (!control_queue_.empty())
         return unanswered_ < slot_limit(false) ? control_queue_.front() : nullptr;
     if (!open_)
@@ -231,7 +232,7 @@ Op *Transport::next_op() {
     return nullptr;
 }
 
-void Transport::pump() {
+void Transport::pump(TimeNs now) {
     if (corked_ > 0)
         return;
     while (connection_ && !want_write_ && !peer_ended_ && retry_send_ == kNever) {
@@ -246,7 +247,7 @@ void Transport::pump() {
         request_.id = next_sequence_++ * kSlots + index;
         listener_.stamp(request_);
         Slot &slot = slots_[index];
-        slot = {request_.id, op, part, now_ns()};
+        slot = {request_.id, op, part, now ? now : now_ns()};
         ++unanswered_;
         ++op->in_flight_;
         auto frame = encoder_.request(request_);
@@ -261,7 +262,8 @@ void Transport::pump() {
             continue;
         }
         blocked_frame_ = *frame;
-        blocked_fds_.assign(op->fds().begin(), op->fds().end());
+        const auto fds = op->fds();
+        blocked_fds_.assign(fds.begin(), fds.end());
         enqueue(*op);  // it may have more: behind the others
         if (!send_blocked_frame())
             return;
@@ -373,29 +375,51 @@ void Transport::answered(Slot &slot, const wire::Reply &reply, std::vector<Uniqu
         disconnect(EPROTO, "marud's answer does not fit the request");
 }
 
-bool Transport::wait(Lock &lock, Waiter &self, TimeNs deadline) {
-    if (self.ready(self.context))
+// Somebody must read: the next caller if there is one, the I/O thread after a while if not.
+inline void Transport::hand_over() {
+    if (!connection_ || reader_ != Reader::None)
+        return;
+    if (!waiters_.empty())
+        waiters_.front()->turn.notify_one();
+    else if (async_ > 0 && !io_reads_)
+        wake();
+}
+
+bool Transport::wait_for(Lock &lock, const void *channel, TimeNs deadline, Condition ready,
+                         TimeNs now) {
+    if (ready())
         return true;
+    if (!now)
+        now = now_ns();
+    // Nearly always nobody reads, and who does is not to be woken: it sees its own answer.
+    if (connection_ && reader_ == Reader::None && now < deadline) {
+        read_for_all(lock, ready, deadline, now);
+        if (ready()) {
+            hand_over();
+            return true;
+        }
+    }
+    Waiter self;
+    self.channel = channel;
     waiters_.push_back(&self);
-    bool ready = false;
-    TimeNs now;
-    while (!(ready = self.ready(self.context)) && (now = now_ns()) < deadline) {
+    bool holds = false;
+    while (!(holds = ready()) && (now = now_ns()) < deadline) {
         if (connection_ && reader_ == Reader::None)
-            read_for_all(lock, self, deadline, now);
+            read_for_all(lock, ready, deadline, now);
         else
             self.turn.wait_until(lock, time_point(deadline));
     }
     waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &self));
     hand_over();
-    return ready;
+    return holds;
 }
 
-void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline, TimeNs now) {
+void Transport::read_for_all(Lock &lock, Condition ready, TimeNs deadline, TimeNs now) {
     reader_ = Reader::Caller;
     const auto connection = connection_;
     const TimeNs spin_until =
         config_.spin_us ? now + static_cast<TimeNs>(config_.spin_us) * 1000 : now;
-    while (connection_ == connection && !self.ready(self.context)) {
+    while (connection_ == connection && !ready()) {
         // One system call that sleeps, where asking, polling and asking again would be three. The
         // end of a connection wakes it as a packet does.
         const bool spins = now < spin_until;
@@ -420,16 +444,6 @@ void Transport::read_for_all(Lock &lock, Waiter &self, TimeNs deadline, TimeNs n
     }
     reader_ = Reader::None;
     last_lead_ = now;
-}
-
-// Somebody must read: the next caller if there is one, the I/O thread after a while if not.
-void Transport::hand_over() {
-    if (!connection_ || reader_ != Reader::None)
-        return;
-    if (!waiters_.empty())
-        waiters_.front()->turn.notify_one();
-    else if (async_ > 0 && !io_reads_)
-        wake();
 }
 
 void Transport::notify(const void *channel) {

@@ -55,11 +55,12 @@ class Transport {
     const wire::Limits &limits() const { return limits_; }
 
     // ---- ops
-    void start(Op &op);
+    // `now`: the time, where the caller knows it already; else 0.
+    void start(Op &op, TimeNs now = 0);
     void start_detached(Op &op);  // nobody waits for it; it recycles itself
     // Waits, reading for everybody when nobody else does. False: `deadline` passed; the op is
     // detached then. Afterwards the caller takes what it needs and calls release().
-    bool finish(Lock &lock, Op &op, TimeNs deadline);
+    bool finish(Lock &lock, Op &op, TimeNs deadline, TimeNs now = 0);
     void release(Op &op);
     void detach(Op &op, int code);
     void check(Op &op);  // something outside its replies may have completed it
@@ -76,12 +77,10 @@ class Transport {
 
     // ---- waiting for anything else (a completion, the last lease, the session to be whole)
     template <typename Ready>
-    bool wait(Lock &lock, const void *channel, TimeNs deadline, Ready ready) {
-        Waiter self;
-        self.channel = channel;
-        self.ready = [](void *context) { return (*static_cast<Ready *>(context))(); };
-        self.context = &ready;
-        return wait(lock, self, deadline);
+    bool wait(Lock &lock, const void *channel, TimeNs deadline, Ready ready, TimeNs now = 0) {
+        const Condition condition{[](void *context) { return (*static_cast<Ready *>(context))(); },
+                                  &ready};
+        return wait_for(lock, channel, deadline, condition, now);
     }
     void notify(const void *channel);
 
@@ -95,10 +94,13 @@ class Transport {
     TimeNs check_silence(TimeNs now);
 
   private:
+    struct Condition {
+        bool (*holds)(void *);
+        void *context;
+        bool operator()() const { return holds(context); }
+    };
     struct Waiter {
-        const void *channel = nullptr;
-        bool (*ready)(void *) = nullptr;
-        void *context = nullptr;
+        const void *channel;
         std::condition_variable turn;
     };
     struct Slot {
@@ -110,8 +112,8 @@ class Transport {
     enum class Reader : uint8_t { None, Caller, Io };
     enum class Received : uint8_t { Nothing, Packet, Gone };
 
-    bool wait(Lock &lock, Waiter &self, TimeNs deadline);
-    void read_for_all(Lock &lock, Waiter &self, TimeNs deadline, TimeNs now);
+    bool wait_for(Lock &lock, const void *channel, TimeNs deadline, Condition ready, TimeNs now);
+    void read_for_all(Lock &lock, Condition ready, TimeNs deadline, TimeNs now);
     Received receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
                          wire::Wait wait = wire::Wait::Never, int tries = 1);
     void dispatch(const wire::ServerMessage &message, std::vector<UniqueFd> &fds, bool fds_lost);
@@ -119,7 +121,7 @@ class Transport {
     void enqueue(Op &op);
     void unqueue(Op &op);
     Op *next_op();
-    void pump();
+    void pump(TimeNs now = 0);
     bool send_blocked_frame();
     void answered(Slot &slot, const wire::Reply &reply, std::vector<UniqueFd> &fds, bool fds_lost);
     uint32_t slot_limit(bool reserve) const;
@@ -162,7 +164,7 @@ class Transport {
     bool io_reads_ = false;    // the I/O thread polls for input
     TimeNs asleep_until_ = 0;  // it sleeps, at the longest
     TimeNs last_lead_ = 0;
-    std::vector<Waiter *> waiters_;
+    std::vector<Waiter *> waiters_;  // all that wait but the one that reads without having slept
     // Of the reader's role.
     wire::Decoder decoder_;
     struct alignas(8) Buffer {
