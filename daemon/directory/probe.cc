@@ -7,9 +7,11 @@
 namespace maru {
 namespace {
 
-// Leading keys of which all items are readable; their bits and those of the others that are.
+// Leading keys of which all items are readable; `bitmap` has their bits and those of the others that
+// are, and 0 for all that were not asked for.
 template <typename Reader>
-uint32_t probe_keys(Reader &&items, size_t keys, bool stop_at_miss, uint8_t *bitmap) noexcept {
+uint32_t probe_keys(Reader &&items, size_t keys, bool stop_at_miss,
+                    std::span<uint8_t> bitmap) noexcept {
     const uint64_t per_key = items.per_key();
     size_t prefix = 0;
     size_t key = 0;
@@ -31,8 +33,10 @@ uint32_t probe_keys(Reader &&items, size_t keys, bool stop_at_miss, uint8_t *bit
             byte = 0;
         }
     }
-    if (byte)
+    if (key / 8 < bitmap.size()) {
         bitmap[key / 8] = byte;
+        std::fill(bitmap.begin() + static_cast<ptrdiff_t>(key / 8) + 1, bitmap.end(), uint8_t{0});
+    }
     return static_cast<uint32_t>(prefix);
 }
 
@@ -43,16 +47,18 @@ uint32_t Directory::probe(HolderIndex reader, NamespaceIndex ns, std::span<const
                           std::span<uint8_t> bitmap) const noexcept {
     const size_t bytes = keys.size() / 8 + (keys.size() % 8 != 0);
     assert(bitmap.size() >= bytes);
-    std::fill_n(bitmap.begin(), bytes, uint8_t{0});
+    bitmap = bitmap.first(bytes);
     const uint64_t per_key = objects_of(manifest);
-    if (!per_key || !impl_->namespaces.contains(ns))
+    if (!per_key || !impl_->namespaces.contains(ns)) {
+        std::fill(bitmap.begin(), bitmap.end(), uint8_t{0});
         return 0;
+    }
 
     if (per_key == 1)
         return probe_keys(Impl::KeyReader(*impl_, reader, ns, keys, manifest), keys.size(),
-                          stop_at_miss, bitmap.data());
+                          stop_at_miss, bitmap);
     return probe_keys(Impl::ManifestReader(*impl_, reader, ns, keys, manifest), keys.size(),
-                      stop_at_miss, bitmap.data());
+                      stop_at_miss, bitmap);
 }
 
 }  // namespace maru

@@ -81,6 +81,8 @@ void Host::accept_client(UniqueFd socket) {
     auto pidfd = options_.use_peer_pidfd ? peer_pidfd(added.socket.get())
                                          : Result<UniqueFd>(Error{ENOPROTOOPT, "SO_PEERPIDFD"});
     if (pidfd) {
+        // The pidfd says it once and for all, and what nobody reads costs both ends.
+        set_pass_credentials(added.socket.get(), false);
         bind_peer(added, std::move(*pidfd));
     } else if (pidfd.error().code == ENOPROTOOPT && added.peer.pid != 0) {
         added.stage = ClientSocket::Stage::AwaitCredentials;

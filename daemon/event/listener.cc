@@ -26,6 +26,11 @@ bool set_pass_rights(int socket, bool pass) {
     return ::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof value) == 0;
 }
 
+bool set_pass_credentials(int socket, bool pass) {
+    const int on = pass;
+    return ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0;
+}
+
 Listener::Listener(sd_event *loop, UniqueFd socket, std::string own_path, Callbacks callbacks)
     : loop_(loop),
       socket_(std::move(socket)),
@@ -48,8 +53,7 @@ Result<void> Listener::start() {
     set_pass_rights(socket_.get(), false);
     // For kernels that bind a client by SCM_CREDENTIALS: accepted sockets inherit this one as well,
     // and a client may have sent its hello before it is accepted.
-    int on = 1;
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    set_pass_credentials(socket_.get(), true);
     sd_event_source *source = nullptr;
     int r = sd_event_add_io(loop_, &source, socket_.get(), EPOLLIN, on_readable, this);
     if (r < 0)

@@ -18,6 +18,8 @@ namespace maru {
 // Descriptors are refused by the kernel before they reach us, on Linux 6.16 and newer; elsewhere
 // nothing changes. Accepted sockets inherit it.
 bool set_pass_rights(int socket, bool pass);
+// Whether each packet says who sent it (SO_PASSCRED).
+bool set_pass_credentials(int socket, bool pass);
 
 class Listener {
   public:

@@ -15,12 +15,12 @@ std::vector<int> numbers_of(std::span<const UniqueFd> fds) {
     return numbers;
 }
 
-SendOutcome send_one(int socket, std::span<const std::byte> bytes, std::span<const UniqueFd> fds) {
-    const auto sent = fds.empty() ? wire::send_packet(socket, bytes)
-                                  : wire::send_packet(socket, bytes, numbers_of(fds));
-    if (sent)
-        return SendOutcome::Sent;
-    switch (sent.error().code) {
+inline SendOutcome send_one(int socket, std::span<const std::byte> bytes,
+                            std::span<const UniqueFd> fds) {
+    switch (fds.empty() ? wire::try_send_packet(socket, bytes)
+                        : wire::try_send_packet(socket, bytes, numbers_of(fds))) {
+        case 0:
+            return SendOutcome::Sent;
         case EAGAIN:
             return SendOutcome::Full;
         case ENOBUFS:

@@ -217,17 +217,23 @@ inline uint32_t Transport::slot_limit(bool reserve) const {
                                                              : limits_.in_flight;
 }
 
-inline Op *Transport::next_op() {
+// The next that may send, out of its queue.
+inline Op *Transport::take_op() {
+    const auto take = [](std::vector<Op *> &queue, size_t place) {
+        Op *op = queue[place];
+        queue.erase(queue.begin() + static_cast<ptrdiff_t>(place));
+        op->queued_ = false;
+        return op;
+    };
     if (!control_queue_.empty())
-        return unanswered_ < slot_limit(false) ? control_queue_.front() : nullptr;
+        return unanswered_ < slot_limit(false) ? take(control_queue_, 0) : nullptr;
     if (!open_)
         return nullptr;
     // Each op in turn, so that a large batch does not hold up a small one.
     for (size_t i = 0; i < queue_.size(); ++i) {
-        Op *op = queue_[i];
-        if (op->in_flight_ >= op->window() || unanswered_ >= slot_limit(!op->background))
-            continue;
-        return op;
+        const Op *op = queue_[i];
+        if (op->in_flight_ < op->window() && unanswered_ < slot_limit(!op->background))
+            return take(queue_, i);
     }
     return nullptr;
 }
@@ -236,10 +242,9 @@ void Transport::pump(TimeNs now) {
     if (corked_ > 0)
         return;
     while (connection_ && !want_write_ && !peer_ended_ && retry_send_ == kNever) {
-        Op *op = next_op();
+        Op *op = take_op();
         if (!op)
             return;
-        unqueue(*op);
         Part part;
         op->next(request_.body, part);
         const uint32_t index = free_slots_.back();
@@ -262,8 +267,9 @@ void Transport::pump(TimeNs now) {
             continue;
         }
         blocked_frame_ = *frame;
-        const auto fds = op->fds();
-        blocked_fds_.assign(fds.begin(), fds.end());
+        blocked_fds_.clear();
+        if (const auto fds = op->fds(); !fds.empty())
+            blocked_fds_.assign(fds.begin(), fds.end());
         enqueue(*op);  // it may have more: behind the others
         if (!send_blocked_frame())
             return;
@@ -272,14 +278,13 @@ void Transport::pump(TimeNs now) {
 
 // False: not now, or the connection ended.
 bool Transport::send_blocked_frame() {
-    auto sent = wire::send_packet(connection_->get(), blocked_frame_, blocked_fds_);
-    if (sent) {
+    const int code = wire::try_send_packet(connection_->get(), blocked_frame_, blocked_fds_);
+    if (code == 0) {
         blocked_frame_ = {};
         want_write_ = false;
         retry_send_ = kNever;
         return true;
     }
-    const int code = sent.error().code;
     if (code == EAGAIN || code == EWOULDBLOCK) {
         want_write_ = true;
         retry_send_ = kNever;
@@ -296,7 +301,7 @@ bool Transport::send_blocked_frame() {
         peer_ended_ = true;
         wake();
     } else {
-        disconnect(ENOTCONN, sent.error().message);
+        disconnect(ENOTCONN, "send packet of " + std::to_string(blocked_frame_.size()) + " bytes");
     }
     return false;
 }
@@ -399,10 +404,16 @@ bool Transport::wait_for(Lock &lock, const void *channel, TimeNs deadline, Condi
             return true;
         }
     }
+    return wait_in_turn(lock, channel, deadline, ready);
+}
+
+// Among others, of whom one reads.
+bool Transport::wait_in_turn(Lock &lock, const void *channel, TimeNs deadline, Condition ready) {
     Waiter self;
     self.channel = channel;
     waiters_.push_back(&self);
     bool holds = false;
+    TimeNs now;
     while (!(holds = ready()) && (now = now_ns()) < deadline) {
         if (connection_ && reader_ == Reader::None)
             read_for_all(lock, ready, deadline, now);
@@ -530,7 +541,7 @@ void Transport::serve(Lock &lock, TimeNs until) {
 
 TimeNs Transport::check_silence(TimeNs now) {
     TimeNs next = kNever;
-    if (!connection_)
+    if (!connection_ || unanswered_ == 0)
         return next;
     for (const Slot &slot : slots_) {
         if (slot.id == 0 || slot.op->patient)

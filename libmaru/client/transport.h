@@ -113,6 +113,7 @@ class Transport {
     enum class Received : uint8_t { Nothing, Packet, Gone };
 
     bool wait_for(Lock &lock, const void *channel, TimeNs deadline, Condition ready, TimeNs now);
+    bool wait_in_turn(Lock &lock, const void *channel, TimeNs deadline, Condition ready);
     void read_for_all(Lock &lock, Condition ready, TimeNs deadline, TimeNs now);
     Received receive_one(Lock &lock, const std::shared_ptr<TrackedFd> &connection,
                          wire::Wait wait = wire::Wait::Never, int tries = 1);
@@ -120,7 +121,7 @@ class Transport {
     void hand_over();
     void enqueue(Op &op);
     void unqueue(Op &op);
-    Op *next_op();
+    Op *take_op();
     void pump(TimeNs now = 0);
     bool send_blocked_frame();
     void answered(Slot &slot, const wire::Reply &reply, std::vector<UniqueFd> &fds, bool fds_lost);

@@ -225,8 +225,8 @@ class Writer {
 };
 
 // A frame that is `words` long, up to its body's fields. False: there is no room.
-bool begin(Writer &out, std::span<std::byte> to, size_t words, const Request &in,
-           schema::Message::Body::Which kind, uint64_t body) {
+inline bool begin(Writer &out, std::span<std::byte> to, size_t words, const Request &in,
+                  schema::Message::Body::Which kind, uint64_t body) {
     if (words * kWord > to.size())
         return false;
     out.word(table_of(words));
@@ -238,8 +238,8 @@ bool begin(Writer &out, std::span<std::byte> to, size_t words, const Request &in
     return true;
 }
 
-bool begin(Writer &out, std::span<std::byte> to, size_t words, const Reply &in,
-           schema::Reply::Body::Which kind, uint64_t body) {
+inline bool begin(Writer &out, std::span<std::byte> to, size_t words, const Reply &in,
+                  schema::Reply::Body::Which kind, uint64_t body) {
     if (words * kWord > to.size())
         return false;
     out.word(table_of(words));

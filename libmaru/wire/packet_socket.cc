@@ -117,10 +117,9 @@ Result<Packet> receive_packet(int socket, std::span<std::byte> buffer, Wait wait
     return packet_of(header, buffer.first(static_cast<size_t>(n)));
 }
 
-Result<void> send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+int try_send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
     if (fds.size() > kMaxDescriptors)
-        return Error{EINVAL, "send packet: " + std::to_string(fds.size()) +
-                                 " descriptors, at most " + std::to_string(kMaxDescriptors)};
+        return EINVAL;
     ssize_t n;
     do {
         // Nearly always without descriptors, and then the kernel has no header to read.
@@ -128,11 +127,20 @@ Result<void> send_packet(int socket, std::span<const std::byte> bytes, std::span
                         : send_with(socket, bytes, fds);
     } while (n < 0 && errno == EINTR);
     if (n >= 0)
+        return 0;
+    return errno == EWOULDBLOCK ? EAGAIN
+           : errno == ENOMEM    ? ENOBUFS  // no kernel memory now: the same remedy
+           : errno == ENOTCONN  ? EPIPE
+                                : errno;
+}
+
+Result<void> send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+    const int code = try_send_packet(socket, bytes, fds);
+    if (code == 0)
         return {};
-    const int code = errno == EWOULDBLOCK ? EAGAIN
-                     : errno == ENOMEM    ? ENOBUFS  // no kernel memory now: the same remedy
-                     : errno == ENOTCONN  ? EPIPE
-                                          : errno;
+    if (fds.size() > kMaxDescriptors)
+        return Error{code, "send packet: " + std::to_string(fds.size()) + " descriptors, at most " +
+                               std::to_string(kMaxDescriptors)};
     return Error{code, "send packet of " + std::to_string(bytes.size()) + " bytes"};
 }
 

@@ -35,6 +35,8 @@ bool allow_waiting(int socket, int64_t longest_ns);
 // too many descriptors of this user are in flight; EINVAL more than kMaxDescriptors.
 Result<void> send_packet(int socket, std::span<const std::byte> bytes,
                          std::span<const int> fds = {});
+// The same: 0 or the code, for who sends many and says nothing of what fails.
+int try_send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> fds = {});
 // Waits for POLLIN or POLLOUT until `deadline` (CLOCK_MONOTONIC ns). ETIMEDOUT.
 Result<void> wait_socket(int socket, short events, int64_t deadline_ns);
 
