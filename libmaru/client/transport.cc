@@ -238,7 +238,7 @@ inline Op *Transport::take_op() {
     return nullptr;
 }
 
-void Transport::pump(TimeNs now) {
+void Transport::send_queued(TimeNs now) {
     if (corked_ > 0)
         return;
     while (connection_ && !want_write_ && !peer_ended_ && retry_send_ == kNever) {

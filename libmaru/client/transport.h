@@ -122,7 +122,11 @@ class Transport {
     void enqueue(Op &op);
     void unqueue(Op &op);
     Op *take_op();
-    void pump(TimeNs now = 0);
+    void pump(TimeNs now = 0) {
+        if (!queue_.empty() || !control_queue_.empty())
+            send_queued(now);
+    }
+    void send_queued(TimeNs now);
     bool send_blocked_frame();
     void answered(Slot &slot, const wire::Reply &reply, std::vector<UniqueFd> &fds, bool fds_lost);
     uint32_t slot_limit(bool reserve) const;
