@@ -148,7 +148,7 @@ int64_t maru_retire(maru_namespace *ns, const struct maru_key *keys, size_t coun
  * maru_copy_in() - copy into a pool with this machine's best kernel for stores, then fence
  * maru_copy_out() - copy out of a pool with the best kernel for a reader that follows
  *
- * The kernels are chosen by a calibration of some 50 milliseconds, cached per boot.
+ * The kernels are chosen by a calibration of some 60 milliseconds, cached per boot.
  * Ranges must not overlap. Any size and alignment.
  * Thread safety: any thread. Blocking: the copy.
  * Since: 0.1

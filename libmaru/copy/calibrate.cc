@@ -17,7 +17,9 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kSamples[kSizeClasses] = {16 * 1024, 256 * 1024, 2048 * 1024};
 constexpr int kFinalists = 3;
-constexpr int kRounds[kSizeClasses] = {24, 12, 3};  // of the finalists; the first round is of all
+constexpr int kHeats[kSizeClasses] = {8, 4,
+                                      2};  // rounds of all; one alone would drop the best by chance
+constexpr int kRounds[kSizeClasses] = {48, 16, 6};  // of the finalists
 
 uint64_t now_ns() {
     timespec t;
@@ -76,14 +78,19 @@ const Kernel *fastest(Direction direction, size_t index, const Buffers &buffers)
     const size_t size = kSamples[index];
     for (const Kernel &kernel : kernels())
         if (kernel.supported())
-            entries.push_back({&kernel, time_once(kernel, direction, buffers, size)});
+            entries.push_back({&kernel, UINT64_MAX});
+    // Interleaved, and the least of each: another process on the core disturbs one round of one kernel.
+    const auto race = [&](int rounds) {
+        for (int round = 0; round < rounds; ++round)
+            for (Entry &entry : entries)
+                entry.best =
+                    std::min(entry.best, time_once(*entry.kernel, direction, buffers, size));
+    };
+    race(kHeats[index]);
     auto by_time = [](const Entry &a, const Entry &b) { return a.best < b.best; };
     std::sort(entries.begin(), entries.end(), by_time);
     entries.resize(std::min<size_t>(entries.size(), kFinalists));
-    // Interleaved, and the least of each: another process on the core disturbs one round of one kernel.
-    for (int round = 0; round < kRounds[index]; ++round)
-        for (Entry &entry : entries)
-            entry.best = std::min(entry.best, time_once(*entry.kernel, direction, buffers, size));
+    race(kRounds[index]);
     return std::min_element(entries.begin(), entries.end(), by_time)->kernel;
 }
 

@@ -32,7 +32,7 @@ struct Choice {
 // One kernel for everything.
 Choice uniform_choice(const Kernel &kernel);
 
-// Measures, in some 50 milliseconds, with source and target out of the caches; a load together with the
+// Measures, in some 60 milliseconds, with source and target out of the caches; a load together with the
 // reader's first pass over the target.
 Choice calibrate();
 
