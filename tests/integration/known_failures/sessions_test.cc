@@ -222,6 +222,8 @@ struct Forked {
         static char byte[1];
         static const void *source = byte;
         static void *target = byte;
+        static const uint32_t block = 0;
+        static maru_paged_memory memory{sizeof memory, &target, 1, 1, 1, 0, 0, 0};
         static int result;
         static maru_lease *got;
         static maru_pool_options pool_options{};
@@ -264,6 +266,21 @@ struct Forked {
             {"maru_acquire", [=] { return maru_acquire(n, &digest, 1, nullptr, 0, &got); }},
             {"maru_load",
              [=] { return maru_load(n, &digest, 1, nullptr, 0, &target, 1, nullptr); }},
+            {"maru_store_blocks",
+             [=] {
+                 return maru_store_blocks(n, p, &key, 1, &memory, &block, 1, MARU_CPU, nullptr,
+                                          &result, nullptr);
+             }},
+            {"maru_store_blocks_submit",
+             [=] {
+                 return maru_store_blocks_submit(q, n, p, &key, 1, &memory, &block, 1, MARU_CPU,
+                                                 nullptr, &result, nullptr, 0);
+             }},
+            {"maru_load_blocks",
+             [=] {
+                 return maru_load_blocks(n, &digest, 1, &memory, &block, 1, MARU_CPU, nullptr,
+                                         nullptr, nullptr);
+             }},
             {"maru_retire", [=] { return maru_retire(n, &key, 1, nullptr); }},
             {"maru_lease_release", [this] { return maru_lease_release(&lease, 1); }},
             {"maru_cuda_register", [=] { return maru_cuda_register(p, 0, 4096, 4096, 0); }},
