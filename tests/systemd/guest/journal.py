@@ -2,9 +2,10 @@
 
 import os
 import pwd
+import re
 import signal
 
-from support import MachineTest, journal, journal_end, maructl, systemctl, until
+from support import MachineTest, journal, journal_end, maructl, run, systemctl, until
 
 STARTED = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a11"
 STOPPING = "6f7a3d0e3c5b4c0f9b1d52a8e4c07a12"
@@ -34,17 +35,40 @@ class Journal(MachineTest):
         session = worker("info")["session"]
         worker.send_signal(signal.SIGKILL)
         uid = pwd.getpwnam("alice").pw_uid
-        found = until("the session is logged", lambda: journal(f"MARU_SESSION={session}", since=since))
-        self.assertEqual({entry["MESSAGE_ID"] for entry in found}, {SESSION})
-        self.assertEqual({entry["MARU_UID"] for entry in found}, {str(uid)})
+        said = {}
+        for what in ("opened a session", "has exited"):
+            entries = until(f"the journal says of session {session}: {what}", lambda: [
+                entry for entry in journal(f"MARU_SESSION={session}", since=since) if what in entry["MESSAGE"]])
+            self.assertEqual(len(entries), 1, entries)
+            said[what] = entries[0]
+        for entry in said.values():
+            self.assertEqual(entry["MESSAGE_ID"], SESSION)
+            self.assertEqual(entry["MARU_UID"], str(uid))
+            self.assertIn(str(worker.pid), re.findall("[0-9]+", entry["MESSAGE"]))
+        # A death is something to see; that somebody came is not.
+        self.assertEqual([entry["PRIORITY"] for entry in said.values()], ["6", "5"])
+
+    @staticmethod
+    def dropped():
+        return re.findall("^maru_journal_dropped_total (.+)$", run("maructl", "metrics"), re.M)
 
     def test_no_line_is_lost_or_tells_a_secret(self):
         since = journal_end()
         worker = self.worker()
         worker.store(4)
-        os.kill(systemctl.pid(), signal.SIGKILL)
+        self.assertEqual(self.dropped(), ["0"])
+        pid = systemctl.pid()
+        os.kill(pid, signal.SIGKILL)
+        systemctl.until_new_pid(pid)
         worker.until_attached()
-        maructl("status")
-        lines = [entry["MESSAGE"] for entry in journal("SYSLOG_IDENTIFIER=marud", since=since)]
-        self.assertGreaterEqual(len(lines), 2)
-        self.assertFalse([line for line in lines if "were lost" in line or "token" in line])
+        self.assertEqual(self.dropped(), ["0"])
+        entries = journal("SYSLOG_IDENTIFIER=marud", since=since)
+        lines = [entry["MESSAGE"] for entry in entries]
+        self.assertEqual(len([e for e in entries if e.get("MESSAGE_ID") == STARTED]), 2, lines)
+        self.assertEqual([line for line in lines if "were lost" in line], [])
+        # A token has 16 bytes and a key 32, whatever name they go by. No number is as long in digits.
+        for entry in entries:
+            for field, value in entry.items():
+                if field == "MESSAGE" or field.startswith("MARU_"):
+                    self.assertIsInstance(value, str, f"{field} has bytes that are no text: {entry}")
+                    self.assertIsNone(re.search("token|[0-9A-Fa-f]{24}", value), f"{field} tells a secret: {value}")
