@@ -96,18 +96,18 @@ def journal_end():
 
 
 @contextlib.contextmanager
-def drop_in(text, unit="marud.service"):
+def drop_in(text, unit="marud.service", manager=systemctl):
     """A drop-in for as long as the block lasts."""
-    directory = pathlib.Path(f"/run/systemd/system/{unit}.d")
+    directory = pathlib.Path(f"/run/systemd/{'user' if manager.prefix else 'system'}/{unit}.d")
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "test.conf"
     path.write_text(text)
-    systemctl("daemon-reload")
+    manager("daemon-reload")
     try:
         yield
     finally:
         path.unlink()
-        systemctl("daemon-reload")
+        manager("daemon-reload")
 
 
 class Worker:
