@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ import maru
 import support
 
 MARUCTL = os.environ.get("MARUCTL", "")
+SO_PEERPIDFD = 77  # Linux 6.5
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000
 LENGTH = 65536
 libc = ctypes.CDLL(None, use_errno=True)
@@ -75,8 +77,10 @@ class Contained:
                 os._exit(status)
             self.answers.close()
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        except BaseException:  # for the test's log; nothing of the test may run twice
+        except BaseException as error:  # nothing of the test may run twice
             traceback.print_exc()
+            with contextlib.suppress(OSError, ValueError):
+                self.say(failed=f"{type(error).__name__}: {error}")
         finally:
             os._exit(status if status >= 0 else 128 - status)
 
@@ -94,7 +98,10 @@ class Contained:
         line = self.from_it.readline()
         if not line:
             raise AssertionError("the contained process ended without an answer")
-        return json.loads(line)
+        facts = json.loads(line)
+        if "failed" in facts:
+            raise AssertionError(f"the contained process failed: {facts['failed']}")
+        return facts
 
     def go(self):
         self.to_it.write("\n")
@@ -174,11 +181,11 @@ class ContainerTest(unittest.TestCase):
     def maructl(self, daemon, *words):
         said = subprocess.run(
             [MARUCTL, "--socket", daemon.socket_path, *words, "--json"],
-            check=True,
             capture_output=True,
             text=True,
             timeout=30,
         )
+        self.assertEqual(said.returncode, 0, f"maructl {' '.join(words)}: {said.stderr}")
         return json.loads(said.stdout)
 
     def sessions(self, daemon):
@@ -238,13 +245,21 @@ class ContainerTest(unittest.TestCase):
         daemon = self.marud()
         inside = self.contained(engine(daemon.socket_path, "kept", rounds=2))
         self.assertEqual(inside.heard()["right"], 8)
+        (before,) = self.sessions(daemon)
         daemon.stop(signal.SIGKILL)
         daemon.start()
-        self.until(lambda: self.sessions(daemon), "it did not come back")
+        # Its record is there at once; whether it is found inside its namespace is another matter.
+        self.until(
+            lambda: [session["state"] for session in self.sessions(daemon)] == ["attached"],
+            "it did not come back",
+        )
+        (after,) = self.sessions(daemon)
+        for fact in ("session", "pid", "uid", "engine", "reserved_bytes"):
+            self.assertEqual(after[fact], before[fact], fact)
         inside.go()
         self.assertEqual(inside.heard()["right"], 8)
-        inside.go()
-        self.assertEqual(inside.end(), 0)
+        inside.kill()
+        self.assertNothingCharged(daemon)
 
     def test_a_user_that_marud_does_not_know_is_refused(self):
         """marud in a user namespace where root alone has a name."""
@@ -263,21 +278,65 @@ class ContainerTest(unittest.TestCase):
         known = self.contained(engine(daemon.socket_path, "known"), kinds=0)
         self.assertEqual(known.heard()["right"], 8)
 
+    def marud_in_a_pid_namespace(self):
+        daemon = self.marud("unshare", "--pid", "--fork", "--kill-child")
+        one, other = socket.socketpair()
+        with one, other:
+            try:
+                os.close(one.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD))
+            except OSError:
+                with self.assertRaisesRegex(maru.MaruError, "Linux 6.5"):
+                    maru.Client("outside", socket_path=daemon.socket_path, connect_ms=2000)
+                self.skipTest("this kernel has no SO_PEERPIDFD: marud refuses, and says so")
+        return daemon
+
     def test_marud_in_a_pid_namespace(self):
         """Clients have no number there: their exit is seen all the same, their names are not."""
-        daemon = self.marud("unshare", "--pid", "--fork", "--kill-child")
-        outside = self.contained(engine(daemon.socket_path, "outside"), kinds=0)
-        try:
-            seen = outside.heard()
-        except AssertionError:
-            if "Linux 6.5" in daemon.log():
-                self.skipTest("this kernel has no SO_PEERPIDFD: marud refuses, and says so")
-            raise
-        self.assertEqual(seen["right"], 8)
-        (session,) = self.sessions(daemon)
-        self.assertEqual(session["pid"], 0)
-        outside.kill()
+        daemon = self.marud_in_a_pid_namespace()
+        first = self.contained(engine(daemon.socket_path, "first"), kinds=0)
+        second = self.contained(engine(daemon.socket_path, "second", rounds=2), kinds=0)
+        self.assertEqual([e.heard()["right"] for e in (first, second)], [8, 8])
+        sessions = {session["engine"]: session for session in self.sessions(daemon)}
+        self.assertEqual(set(sessions), {"first", "second"})
+        for session in sessions.values():
+            self.assertEqual((session["pid"], session["command"]), (0, "-"))
+        # Without a number they are two processes all the same.
+        first.kill()
+        self.until(
+            lambda: [session["engine"] for session in self.sessions(daemon)] == ["second"],
+            "the end of the one process is not that one's alone",
+        )
+        self.assertEqual(self.charged(daemon), sessions["second"]["reserved_bytes"])
+        second.go()
+        self.assertEqual(second.heard()["right"], 8)
+        second.kill()
         self.assertNothingCharged(daemon)
+
+    def test_a_restarted_marud_in_a_pid_namespace_takes_nobody_back(self):
+        """It cannot tell who its clients were; they hear of it, and begin again."""
+        daemon = self.marud_in_a_pid_namespace()
+
+        def body(self):
+            with maru.Client("before", socket_path=daemon.socket_path) as client:
+                pool = client.pool(16 << 20, wait_populated=True)
+                self.say(state=client.info().state)
+                self.wait()
+                try:
+                    client.namespace("contained").describe(LENGTH, support.FORMAT)
+                    self.say(refused="")
+                except maru.MaruError as error:
+                    self.say(refused=type(error).__name__)
+                pool.close(forced=True)
+            engine(daemon.socket_path, "after")(self)
+
+        inside = self.contained(body, kinds=0)
+        self.assertEqual(inside.heard()["state"], "attached")
+        daemon.stop(signal.SIGKILL)
+        daemon.start()
+        inside.go()
+        self.assertEqual(inside.heard()["refused"], "MaruFenced")
+        self.assertEqual(inside.heard()["right"], 8)
+        self.assertEqual([session["engine"] for session in self.sessions(daemon)], ["after"])
 
 
 if __name__ == "__main__":
