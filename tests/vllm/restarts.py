@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
@@ -23,6 +24,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
 import demo
 
 SEGMENTS, SEGMENT_MIB = 8, 32
+CHUNKS = 4  # of a question, which fill less than a segment: each life that finds room takes one
+PATIENCE = 30  # seconds; only a failure takes that long
 
 
 def question(life):
@@ -32,7 +35,7 @@ def question(life):
     computation follows.
     """
     text = f"Life {life}: " + f"the engine's life number {life} asks its own question. " * 30
-    return text[: 4 * demo.CHUNK + demo.BLOCK // 2]
+    return text[: CHUNKS * demo.CHUNK + demo.BLOCK // 2]
 
 
 def life_phase(spec):
@@ -94,6 +97,45 @@ def maructl(daemon, *words):
     return json.loads(done.stdout)
 
 
+def settled(daemon, segments):
+    """The status once so many segments are adopted and charged, or after a while what there is instead.
+
+    A life that was killed leaves its segment when marud has proven that nothing maps it any more.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        status = maructl(daemon, "status")
+        found = (status["adopted_segments"], status["host_reserved_bytes"] >> 20)
+        if found == (segments, segments * SEGMENT_MIB) or time.monotonic() > deadline:
+            return status
+        time.sleep(0.1)
+
+
+def faults_of(rows, retired, left_mib):
+    """What is not as it must be, a line each."""
+    found = []
+    stored = 0
+    for row in rows:
+        life = row["life"]
+        # While there is room, a life stores its question and leaves one segment; after that, neither.
+        wanted = {
+            "stored_chunks": CHUNKS if life <= SEGMENTS else 0,
+            "loaded_tokens": CHUNKS * demo.CHUNK if 1 < life <= SEGMENTS + 1 else 0,
+            "adopted_segments": min(life, SEGMENTS),
+            "charged_mib": min(life, SEGMENTS) * SEGMENT_MIB,
+            "wrong_answers": [],
+        }
+        found += [
+            f"life {life}: {name} is {row[name]}, not {value}" for name, value in wanted.items() if row[name] != value
+        ]
+        stored += row["stored_chunks"]
+    if retired != stored:
+        found.append(f"maructl retire: {retired} objects retired, {stored} were stored")
+    if left_mib != 0:
+        found.append(f"maructl retire: {left_mib} MiB are still charged")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lives", type=int, default=20)
@@ -122,7 +164,6 @@ def main():
     support.CONFIG = support.CONFIG.replace('"4M"', f'"{SEGMENT_MIB}M"\nhost_segment_bytes = "{SEGMENT_MIB}M"')
     daemon = support.Daemon()
     oracle, rows = {}, []
-    same = True
     try:
         daemon.start()
         for life in range(1, chosen.lives + 1):
@@ -140,10 +181,12 @@ def main():
                 },
             }
             seen = run_life(spec, work, killed=life % 2 == 0)
+            wrong = []
             for asked, (text, cached, first) in zip(asks, seen["answers"]):
                 wanted = oracle.setdefault(asked, text)
-                same = same and text == wanted and (cached == 0 or first == wanted)
-            status = maructl(daemon, "status")
+                if text != wanted or (cached != 0 and first != wanted):
+                    wrong.append(asked)
+            status = settled(daemon, min(life, SEGMENTS))
             rows.append(
                 {
                     "life": life,
@@ -151,6 +194,7 @@ def main():
                     "stored_chunks": int(seen["stored"]),
                     "adopted_segments": status["adopted_segments"],
                     "charged_mib": status["host_reserved_bytes"] >> 20,
+                    "wrong_answers": wrong,
                 }
             )
             row = rows[-1]
@@ -160,30 +204,31 @@ def main():
                 flush=True,
             )
         left = rows[-1]
+        same = not any(row["wrong_answers"] for row in rows)
         print(f"left after {chosen.lives} lives: {left['adopted_segments']} segments of {SEGMENTS}, "
               f"{left['charged_mib']} MiB; same output: {same}")
         (namespace,) = maructl(daemon, "namespace")["namespaces"]
         retired = maructl(daemon, "retire", "--namespace", namespace["namespace"])["retired"]
-        status = maructl(daemon, "status")
+        status = settled(daemon, 0)
         print(f"maructl retire --namespace: {retired} objects retired, "
               f"{status['host_reserved_bytes'] >> 20} MiB charged")
     finally:
         daemon.cleanup()
-    # Each life after the first asks for what the one before it stored, if that found room.
-    hits = all(
-        row["loaded_tokens"] > 0 for row, before in zip(rows[1:], rows) if before["stored_chunks"] > 0
-    )
-    full = max(row["charged_mib"] for row in rows) <= SEGMENTS * SEGMENT_MIB
+    left_mib = status["host_reserved_bytes"] >> 20
+    faults = faults_of(rows, retired, left_mib)
     result = {
         "same_output": same,
         "lives": rows,
         "retired": retired,
-        "left_mib": status["host_reserved_bytes"] >> 20,
+        "left_mib": left_mib,
+        "faults": faults,
     }
     if chosen.json:
         with open(chosen.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
-    return 0 if same and hits and full and result["left_mib"] == 0 else 1
+    for fault in faults:
+        print(f"restarts.py: {fault}", file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
