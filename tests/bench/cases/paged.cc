@@ -100,22 +100,18 @@ struct Paged {
                  "maru_gather");
         return gb_per_s(begin);
     }
-    // Chunk by chunk, as they are completed one in a step.
+    // Chunk by chunk, as they are completed one in a step, in one call each.
     double gather_and_commit(const PagedMemory &from) {
         const maru_paged_memory memory = from.description();
         const auto keys = worker.new_keys(kBatch);
-        const auto mine = worker.reserve(kBatch);
         int result = 0;
         worker.warm();
         const uint64_t begin = now_ns();
-        for (size_t i = 0; i < kBatch; ++i) {
-            void *object = mine[i].data;
-            must(maru_gather(&memory, from.batch(0) + i * from.per_object, from.per_object, &object,
-                             1),
-                 "maru_gather");
-            must(maru_commit(worker.ns(), worker.pool(), &keys[i], &mine[i], 1, &result),
-                 "maru_commit");
-        }
+        for (size_t i = 0; i < kBatch; ++i)
+            must(maru_store_blocks(worker.ns(), worker.pool(), &keys[i], 1, &memory,
+                                   from.batch(0) + i * from.per_object, from.per_object, MARU_CPU,
+                                   nullptr, &result, nullptr),
+                 "maru_store_blocks");
         const double figure = gb_per_s(begin) / static_cast<double>(batches);
         worker.retire(keys);
         return figure;
@@ -124,16 +120,11 @@ struct Paged {
         const maru_paged_memory memory = to.description();
         worker.warm();
         const uint64_t begin = now_ns();
-        for (size_t i = 0; i < kBatch; ++i) {
-            maru_lease *lease = nullptr;
-            must_be(maru_acquire(worker.ns(), &resident[i], 1, nullptr, 0, &lease), 1,
-                    "maru_acquire");
-            const void *object = maru_lease_data(lease);
-            must(maru_scatter(&memory, to.batch(0) + i * to.per_object, to.per_object, &object, 1,
-                              nullptr),
-                 "maru_scatter");
-            must(maru_lease_release(&lease, 1), "maru_lease_release");
-        }
+        for (size_t i = 0; i < kBatch; ++i)
+            must_be(maru_load_blocks(worker.ns(), &resident[i], 1, &memory,
+                                     to.batch(0) + i * to.per_object, to.per_object, MARU_CPU,
+                                     nullptr, nullptr, nullptr),
+                    1, "maru_load_blocks");
         return gb_per_s(begin) / static_cast<double>(batches);
     }
     double scatter(const PagedMemory &to) {
@@ -169,12 +160,12 @@ void fill_group(Group &group, const Plan &plan) {
                    {at_least(0.85, out)}});
         if (run != 256u << 10)
             continue;
-        group.add({"gather + commit of one chunk after the other",
+        group.add({"store of one chunk after the other from blocks",
                    "GB/s",
                    in,
                    [=] { return paged->gather_and_commit(*memory); },
                    {at_least(0.8, in)}});
-        group.add({"acquire + scatter of one chunk after the other",
+        group.add({"load of one chunk after the other into blocks",
                    "GB/s",
                    out,
                    [=] { return paged->acquire_and_scatter(*memory); },
