@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -181,7 +182,13 @@ int check_store(maru_namespace *ns, maru_pool *pool, const maru_key *keys, size_
 class Leases {
   public:
     explicit Leases(size_t count) : leases_(count) {}
-    ~Leases() { release(leases_.data(), leases_.size()); }
+    ~Leases() {
+        try {
+            release(leases_.data(), leases_.size());
+        } catch (const std::bad_alloc &) {
+            // No room to note them down: marud is told when the session ends, and the copy was good.
+        }
+    }
     Leases(const Leases &) = delete;
     Leases &operator=(const Leases &) = delete;
     void **room() { return reinterpret_cast<void **>(leases_.data()); }

@@ -56,11 +56,13 @@ int read_blocks(const maru_paged_memory *from, const uint32_t *blocks, size_t bl
         return number_error("threads", in.threads, "at most " + std::to_string(kMaxThreads));
     if (in.flags & ~MARU_CHECKSUM)
         return number_error("flags", in.flags, "0 or MARU_CHECKSUM");
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, checksums = 0;
     if (__builtin_mul_overflow(in.block_stride, in.block_count, &bytes) ||
         __builtin_mul_overflow(in.block_bytes, in.layer_count, &bytes) ||
         __builtin_mul_overflow(bytes, blocks_per_object, &bytes) ||
         __builtin_mul_overflow(bytes, count, &bytes) ||
+        __builtin_mul_overflow(count, copy::kChecksumBytes, &checksums) ||
+        __builtin_add_overflow(bytes, checksums, &bytes) ||
         __builtin_mul_overflow(count, blocks_per_object, &bytes))
         return fail(EINVAL, "memory: its sizes do not fit in 64 bits");
     if (count > 0 && blocks_per_object == 0)

@@ -300,6 +300,13 @@ static void what_is_wrong_is_named(void) {
     REFUSED(LOAD(worker.ns, &digest, NULL, ids, MARU_CPU), "memory");
     REFUSED(LOAD(worker.ns, &digest, &memory, beyond, MARU_CPU), "blocks[1]: is 8");
     REFUSED(LOAD(worker.ns, &digest, &memory, ids, -2), "device: is -2");
+    /* with its checksum an object would be of 8 bytes */
+    memory = paged(MARU_CHECKSUM);
+    memory.layer_count = 1;
+    memory.block_bytes = UINT64_MAX / 2 - 3;
+    memory.block_count = 2;
+    REFUSED(STORE(worker.ns, worker.pool, &key, &memory, ids, MARU_CPU, &result), "64 bits");
+    memory = paged(0);
     memory.layers = NULL;
     REFUSED(LOAD(worker.ns, &digest, &memory, ids, MARU_CPU), "layers");
     memory = paged(0);
